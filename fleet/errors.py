@@ -1,0 +1,130 @@
+"""Every error a user can cause, and the exit code it ends with.
+
+    FleetError                    1
+    ├── UsageError                2   a wrong word on the command line
+    ├── FileFaults                2   a recipe, inventory or model file that cannot be used: all its faults at once
+    ├── PlanError                 2   the files are sound, together they cannot run: all reasons at once
+    ├── HostError                 3   a machine did not do what was asked
+    │   ├── Unreachable           3   no connection: refused, timed out, name unknown
+    │   ├── HostKeyError          3   the host key is unknown or is not the one on record
+    │   ├── LoginError            3   the host answered and refused the login
+    │   ├── CommandTimeout        3   a remote command did not end before its deadline
+    │   └── CommandFailed         3   a remote command ended with a code that was not allowed
+    ├── PreflightError            3   hosts answer, but the plan cannot run on them: all reasons at once
+    ├── ServiceDied               4   a serving container ended
+    ├── NotReady                  4   services run, and did not answer before the deadline
+    ├── LeaseHeld                 5   someone else has the node
+    └── Interrupted             130   ^C
+
+Each carries *what* happened, *where* (seat, host or file line) and a *hint*: what to type next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+class FleetError(Exception):
+    """Base of all errors that are told to the user as one message, without a traceback."""
+
+    exit_code = 1
+
+    def __init__(self, what: str, *, where: str = "", hint: str = "") -> None:
+        super().__init__(what)
+        self.what = what
+        self.where = where
+        self.hint = hint
+
+    def __str__(self) -> str:
+        head = f"{self.where}: {self.what}" if self.where else self.what
+        return f"{head}\n{self.hint}" if self.hint else head
+
+
+class UsageError(FleetError):
+    exit_code = 2
+
+
+@dataclass(frozen=True, order=True)
+class Fault:
+    """One thing wrong in a file. `line` counts from 1; 0 means the file as a whole."""
+
+    line: int
+    text: str
+
+
+class FileFaults(FleetError):
+    """All faults of one file, sorted by line."""
+
+    exit_code = 2
+
+    def __init__(self, path: str, faults: Sequence[Fault], *, hint: str = "nothing was started") -> None:
+        self.path = path
+        self.faults = tuple(sorted(set(faults)))
+        count = len(self.faults)
+        lines = [f"{path}: {count} fault{'s' if count != 1 else ''}"]
+        width = max((len(str(fault.line)) for fault in self.faults), default=1) + 1
+        lines += [f"  {':' + str(f.line) if f.line else '':<{width}}  {f.text}" for f in self.faults]
+        super().__init__("\n".join(lines), hint=hint)
+
+
+class PlanError(FleetError):
+    """All reasons why a recipe cannot be planned on an inventory."""
+
+    exit_code = 2
+
+    def __init__(self, what: str, reasons: Sequence[str] = (), *, hint: str = "nothing was started") -> None:
+        self.reasons = tuple(reasons)
+        super().__init__("\n".join([what, *(f"  {reason}" for reason in self.reasons)]), hint=hint)
+
+
+class HostError(FleetError):
+    exit_code = 3
+
+
+class Unreachable(HostError):
+    pass
+
+
+class HostKeyError(HostError):
+    pass
+
+
+class LoginError(HostError):
+    pass
+
+
+class CommandTimeout(HostError):
+    pass
+
+
+class CommandFailed(HostError):
+    pass
+
+
+class PreflightError(FleetError):
+    """All reasons why the hosts cannot run the plan."""
+
+    exit_code = 3
+
+    def __init__(self, reasons: Sequence[str], *, hint: str = "nothing was started") -> None:
+        self.reasons = tuple(reasons)
+        count = len(self.reasons)
+        head = f"preflight: {count} reason{'s' if count != 1 else ''} not to start"
+        super().__init__("\n".join([head, *(f"  {reason}" for reason in self.reasons)]), hint=hint)
+
+
+class ServiceDied(FleetError):
+    exit_code = 4
+
+
+class NotReady(FleetError):
+    exit_code = 4
+
+
+class LeaseHeld(FleetError):
+    exit_code = 5
+
+
+class Interrupted(FleetError):
+    exit_code = 130
