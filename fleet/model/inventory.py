@@ -1,0 +1,66 @@
+"""Who we have: hosts, their groups, and what is known of each."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from fleet.model.base import Model
+
+Accelerator = Literal["rocm", "cuda", "none"]
+
+
+class Fabric(Model):
+    """The fast network of a host: the address its peers use for KV transfer, and its NICs (RDMA device names)."""
+
+    address: str | None = None
+    nics: tuple[str, ...] = ()
+
+
+class Trial(Model):
+    """A small load that proves the chain works. It changes only the client; its numbers are never a measurement.
+
+    input, output: tokens. prompts_per_concurrency: prompts = this × concurrency. max_concurrency: larger points are capped.
+    """
+
+    input: int = 256
+    output: int = 32
+    prompts_per_concurrency: int = 4
+    max_concurrency: int = 64
+
+
+class Host(Model):
+    """One machine. Paths are on that machine; `address` may be an alias of ~/.ssh/config (default: the name)."""
+
+    name: str
+    address: str | None = None
+    user: str | None = None
+    port: int | None = None
+    gateway: str | None = None
+    identity: str | None = None
+    gpus: int = 0
+    gpu: str | None = None
+    accelerator: Accelerator = "none"
+    fabric: Fabric = Fabric()
+    models: str = "/models"
+    scratch: str = "/tmp/fleet"
+    env: dict[str, str] = {}
+    mounts: tuple[str, ...] = ()
+    devices: tuple[str, ...] = ()
+    privileged: bool = False
+    runners: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
+
+    @property
+    def fast_address(self) -> str:
+        """The address peers use: the fast network's where one is given."""
+        return self.fabric.address or self.address or self.name
+
+
+class Inventory(Model):
+    """All hosts in file order. `provision` is "static", or "lab" for nodes made by `invoke lab.up`."""
+
+    path: str
+    hosts: tuple[Host, ...]
+    provision: Literal["static", "lab"] = "static"
+    ssh_config: str | None = None
+    trial: Trial | None = None
