@@ -1,0 +1,48 @@
+"""What the doing rooms tell while they work. `fleet.ui` shows it; tests and scripts may listen with their own."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from fleet.results.record import Record
+
+
+class Progress(Protocol):
+    """Safe to call from several threads."""
+
+    def line(self, text: str) -> None:
+        """One event, kept on the screen."""
+        ...
+
+    def host(self, stage: str, host: str, text: str, *, done: bool = False) -> None:
+        """What a stage does on a host now; with `done`, what came of it."""
+        ...
+
+    def point(self, point: str, finished: float, total: int) -> None:
+        """Requests of the running point that have finished, warm-ups included."""
+        ...
+
+    def record(self, record: Record) -> None:
+        """A point has ended and is on disk."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Silent:
+    """Shows nothing."""
+
+    def line(self, text: str) -> None:
+        pass
+
+    def host(self, stage: str, host: str, text: str, *, done: bool = False) -> None:
+        pass
+
+    def point(self, point: str, finished: float, total: int) -> None:
+        pass
+
+    def record(self, record: Record) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
