@@ -9,19 +9,21 @@ from collections.abc import Mapping
 from typing import Any
 
 from fleet.errors import FleetError
-from fleet.model.arm import Arm, Workers
+from fleet.model.arm import Arm, Point, Workers
 from fleet.results.record import Figures
 
 POWER_SCHEMA = 2
 
 
-def aggregate(raw: Mapping[str, Any], arm: Arm, *, image: str | None = None) -> dict[str, Any]:
-    """The aggregate of one point. `image` replaces the arm's, for a run that was told to use another.
+def aggregate(
+    raw: Mapping[str, Any], arm: Arm, *, image: str | None = None, point: Point | None = None
+) -> dict[str, Any]:
+    """The aggregate of one point. `image` replaces the arm's, `point` its lengths: a trial cuts them.
 
     Raises FleetError where the arithmetic has no answer: a field is missing or not a number, a TPOT is zero, no GPUs.
     """
     return {
-        **_identity(raw, arm, image or arm.image),
+        **_identity(raw, arm, image or arm.image, point or arm),
         **(_multi_node(arm) if arm.multinode else _single_node(arm)),
         **_throughput(raw, arm),
         **_latency(raw),
@@ -50,7 +52,7 @@ def figures(raw: Mapping[str, Any], arm: Arm, acceptance_length: float | None = 
     )
 
 
-def _identity(raw: Mapping[str, Any], arm: Arm, image: str) -> dict[str, Any]:
+def _identity(raw: Mapping[str, Any], arm: Arm, image: str, lengths: Arm | Point) -> dict[str, Any]:
     facts: dict[str, Any] = {
         "hw": arm.runner,
         "conc": int(_number(raw, "max_concurrency")),
@@ -62,8 +64,8 @@ def _identity(raw: Mapping[str, Any], arm: Arm, image: str) -> dict[str, Any]:
         "spec_decoding": arm.spec,
         "disagg": arm.disagg,
         "recipe_fingerprint": arm.fingerprint,
-        "isl": arm.isl,
-        "osl": arm.osl,
+        "isl": lengths.isl,
+        "osl": lengths.osl,
     }
     if arm.router:
         facts["router"] = {"name": arm.router.name, "version": arm.router.version}
@@ -106,7 +108,7 @@ def _topology(workers: Workers) -> dict[str, Any]:
 
 
 def _throughput(raw: Mapping[str, Any], arm: Arm) -> dict[str, float]:
-    """Tokens/s per GPU. On multi-node arms output is divided by decode GPUs (all, if there are none), input by prefill GPUs."""
+    """Tokens/s per GPU. Multi-node: output by decode GPUs (all, if there are none), input by prefill GPUs."""
     total, output = _number(raw, "total_token_throughput"), _number(raw, "output_throughput")
     if arm.multinode:
         prefill, decode = arm.gpus["prefill"], arm.gpus["decode"]
@@ -123,7 +125,7 @@ def _throughput(raw: Mapping[str, Any], arm: Arm) -> dict[str, float]:
 
 
 def _latency(raw: Mapping[str, Any]) -> dict[str, float]:
-    """Each *_ms in seconds; each TPOT also as interactivity, its reciprocal in tokens/s (of the same percentile, even of std)."""
+    """Each *_ms in seconds; each TPOT also as interactivity, its reciprocal in tokens/s: so is the one of std."""
     found: dict[str, float] = {}
     for key in (key for key in raw if key.endswith("_ms")):
         name, value = key.removesuffix("_ms"), _number(raw, key)

@@ -1,4 +1,4 @@
-"""The public benchmark's result file names. Inside a run folder names are short; these are made on export only. Pure."""
+"""The public benchmark's result file names, made on export only: inside a run folder names are short. Pure."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ NAME_MAX = 255
 def result_filename(arm: Arm, runner: str, conc: int | Sequence[int], fingerprint: str = "") -> str:
     """RESULT_FILENAME: without a directory, prefix or suffix.
 
-    runner: the concrete runner ("mi355x-amds_06"), not the label. conc: the arm's whole list on multi-node, one on single.
-    fingerprint: the recipe fingerprint, "" for none; its first 16 digits are used. Raises FleetError when it cannot be a name.
+    runner: the concrete runner ("mi355x-amds_06"), not the label. conc: the arm's whole list on multi-node, else one.
+    fingerprint: the recipe fingerprint, "" for none; its first 16 digits are used. FleetError if it cannot be a name.
     """
     concs = (conc,) if isinstance(conc, int) else tuple(conc)
     if not arm.multinode and len(concs) != 1:

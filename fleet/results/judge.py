@@ -55,8 +55,9 @@ def judge(
     """Ask every gate; a point is valid if none says no.
 
     measurement: None when the client left no result. before, after: counters by seat name, read while no request is
-    under way (ATOM refreshes its metrics every 5 s). roles: the seats that serve HTTP. deaths, transfer_errors: lines as they are
-    to be shown. A counter that a gate needs and that is missing, None or went backwards makes the point invalid.
+    under way and after the servers refreshed them (ATOM: every 5 s). roles: the seats that serve HTTP. deaths,
+    transfer_errors: lines as they are to be shown. A counter that a gate needs and that is missing, None or went
+    backwards makes the point invalid.
     """
     case = Case(point, arm, measurement, before, after, roles, deaths, transfer_errors)
     results = tuple(gate(case) for gate in GATES)
@@ -67,7 +68,7 @@ def judge(
 def acceptance_length(
     before: Mapping[str, Counters], after: Mapping[str, Counters], roles: Mapping[str, Role]
 ) -> float | None:
-    """Tokens per drafting decode step, 1 + accepted / steps, over all decode (or server) seats; None without evidence."""
+    """Tokens per drafting step, 1 + accepted / steps, over all decode (or server) seats; None without evidence."""
     accepted, bad = _moves(before, after, roles, _generating(roles), "accepted")
     steps, bad_too = _moves(before, after, roles, _generating(roles), "steps")
     total = sum(steps.values())
@@ -87,7 +88,7 @@ def requests(case: Case) -> GateResult:
 
 
 def output_lengths(case: Case) -> GateResult:
-    """Each answer as long as asked. The client does not save what it asked, so: each within the drawn range, and the sum."""
+    """Each answer as long as asked. The client does not save what it drew, so: each within the range, and the sum."""
     name, found = "output tokens", case.measurement
     if found is None or not found.output_lens:
         return _no(name, "no per-request lengths")

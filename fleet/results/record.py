@@ -35,7 +35,7 @@ class Verdict(Model):
 
 
 class Image(Model):
-    """What ran: the tag of the plan, the image ID found on the seats, and the registry digest (None if never pushed)."""
+    """What ran: the plan's tag, the image ID found on the seats, and the registry digest (None if never pushed)."""
 
     tag: str
     id: str | None = None
@@ -74,7 +74,7 @@ class Record(Model):
     state: "done" (ran to its end and was judged), "incomplete" (stopped before its end), "failed" (no usable result).
     started, ended: UTC, ISO 8601. asked: the config's concurrency; conc: the one that ran. isl, osl: tokens.
     double: an image of the lab's doubles served it. trial: a reduced load. Neither is ever a measurement.
-    raw, agg, logs: paths inside the run folder, None where there is no such file; no_agg says why there is no aggregate.
+    raw, agg, logs: paths inside the run folder, None where there is no such file; no_agg: why there is no aggregate.
     """
 
     schema_version: Literal["1"] = "1"

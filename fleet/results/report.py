@@ -71,7 +71,7 @@ def banner(records: Sequence[Record]) -> str:
 
 
 def best(records: Sequence[Record]) -> tuple[str, ...]:
-    """For each arm with a valid point: its highest output per GPU and its highest interactivity, each with its point."""
+    """For each arm with a valid point: its highest output per GPU and its highest interactivity, each with its conc."""
     arms = dict.fromkeys(record.arm for record in records)
     return tuple(line for arm in arms if (line := _best_of(arm, latest(records))))
 

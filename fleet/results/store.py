@@ -7,6 +7,7 @@ import errno
 import json
 import os
 import re
+import secrets
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -102,7 +103,7 @@ class RunFolder:
         self.write_text(path, json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
     def append_record(self, record: Record) -> None:
-        """Add one line in one write and sync it before returning; on a full disk the file is as before. Raises FleetError.
+        """Add one line in one write and sync it before returning; if that fails the file is as before. FleetError.
 
         A last line that an earlier death cut off is moved to points.torn first, so it never runs into this one.
         """
@@ -158,7 +159,7 @@ def create(root: Path, key: str, plan_hash: str, now: datetime) -> RunFolder:
 
 
 def open(root: Path, word: str = LATEST) -> RunFolder:
-    """The run of that name, of that beginning of a name, or the latest. UsageError if there is none, or more than one."""
+    """The run of that name, of that beginning of a name, or the latest. UsageError if there is none, or several."""
     wanted = word.rstrip("/").rsplit("/", 1)[-1] or LATEST
     names = runs(root)
     if wanted == LATEST:
@@ -205,7 +206,7 @@ def _new_folder(root: Path, stem: str) -> Path:
 
 
 def _link_latest(root: Path, name: str) -> None:
-    aside = Path(tempfile.mktemp(prefix=f".{LATEST}-", dir=root))
+    aside = root / f".{LATEST}-{os.getpid()}-{secrets.token_hex(4)}"
     os.symlink(name, aside)
     try:
         os.replace(aside, root / LATEST)
