@@ -1,0 +1,269 @@
+"""A run's folder under results/: short names, files written aside and renamed, records appended and synced."""
+
+from __future__ import annotations
+
+import difflib
+import errno
+import json
+import os
+import re
+import secrets
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from fleet.errors import FleetError, UsageError
+from fleet.results import record as lines
+from fleet.results.record import Record
+
+LATEST = "latest"
+_RUN = re.compile(r"\d{8}-\d{6}-.+")
+_HINTS = {
+    errno.ENOSPC: "free some space there, then go on with: invoke sweep --resume {run}",
+    errno.EDQUOT: "the quota is used up: free some space, then go on with: invoke sweep --resume {run}",
+    errno.EACCES: "who owns it?  ls -ld {folder}",
+    errno.EPERM: "who owns it?  ls -ld {folder}",
+    errno.EROFS: "mounted read-only: use another results folder",
+    errno.ENAMETOOLONG: "the config key is too long for a folder name",
+}
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """One run's folder. Paths are made here and nowhere else; `relative` gives those that go into records."""
+
+    path: Path
+
+    @property
+    def name(self) -> str:
+        return self.path.name
+
+    @property
+    def recipe(self) -> Path:
+        return self.path / "recipe.yaml"
+
+    @property
+    def inventory(self) -> Path:
+        return self.path / "inventory.yaml"
+
+    @property
+    def plan_json(self) -> Path:
+        return self.path / "plan.json"
+
+    @property
+    def plan_text(self) -> Path:
+        return self.path / "plan.txt"
+
+    @property
+    def facts(self) -> Path:
+        return self.path / "facts.json"
+
+    @property
+    def points(self) -> Path:
+        return self.path / "points.jsonl"
+
+    @property
+    def summary_text(self) -> Path:
+        return self.path / "summary.md"
+
+    @property
+    def summary_json(self) -> Path:
+        return self.path / "summary.json"
+
+    def raw(self, point: str) -> Path:
+        return self.path / "raw" / f"{_plain(point)}.json"
+
+    def agg(self, point: str) -> Path:
+        return self.path / "agg" / f"{_plain(point)}.json"
+
+    def logs(self, arm: str) -> Path:
+        return self.path / "logs" / _plain(arm)
+
+    def log(self, arm: str, seat: str) -> Path:
+        return self.logs(arm) / f"{_plain(seat)}.log"
+
+    def relative(self, path: Path) -> str:
+        return path.relative_to(self.path).as_posix()
+
+    def write_bytes(self, path: Path, data: bytes) -> None:
+        """Write aside, sync, rename: readers see the old content or the new, never a part. Raises FleetError."""
+        with _told(self.path, path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            _replace(path, data)
+
+    def write_text(self, path: Path, text: str) -> None:
+        self.write_bytes(path, text.encode())
+
+    def write_json(self, path: Path, value: Any) -> None:
+        """JSON with the order of keys kept; NaN and infinity are refused with ValueError."""
+        self.write_text(path, json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+    def append_record(self, record: Record) -> None:
+        """Add one line in one write and sync it before returning; if that fails the file is as before. FleetError.
+
+        A last line that an earlier death cut off is moved to points.torn first, so it never runs into this one.
+        """
+        with _told(self.path, self.points):
+            descriptor = os.open(self.points, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+            try:
+                self._end_line(descriptor)
+                _append(descriptor, record.to_line().encode())
+            finally:
+                os.close(descriptor)
+            _sync_folder(self.path)
+
+    def read(self) -> lines.Points:
+        """All records, and a torn last line if there is one. A run without a finished point has none."""
+        with _told(self.path, self.points):
+            try:
+                text = self.points.read_text(encoding="utf-8", errors="replace")
+            except FileNotFoundError:
+                return lines.Points(())
+        return lines.read(text, where=str(self.points))
+
+    def records(self) -> tuple[Record, ...]:
+        return self.read().records
+
+    def _end_line(self, descriptor: int) -> None:
+        size = os.fstat(descriptor).st_size
+        if not size or os.pread(descriptor, 1, size - 1) == b"\n":
+            return
+        data = os.pread(descriptor, size, 0)
+        kept, _, tail = data.rpartition(b"\n")
+        if lines.read(tail.decode(errors="replace")).torn is None:
+            _append(descriptor, b"\n")
+            return
+        torn = self.path / "points.torn"
+        earlier = torn.read_bytes() if torn.exists() else b""
+        _replace(torn, earlier + tail + b"\n")
+        os.ftruncate(descriptor, len(kept) + 1 if kept else 0)
+
+
+def create(root: Path, key: str, plan_hash: str, now: datetime) -> RunFolder:
+    """Make results/<UTC YYYYMMDD-HHMMSS>-<key>-<hash6>/ and point `latest` at it.
+
+    Two runs that start in the same second get different folders: the later one's name ends in -2. Raises FleetError.
+    """
+    if now.tzinfo is None:
+        raise ValueError("a run's start needs a time zone")
+    stem = f"{now.astimezone(UTC):%Y%m%d-%H%M%S}-{_plain(key)}-{plan_hash[:6]}"
+    with _told(root, root / stem):
+        root.mkdir(parents=True, exist_ok=True)
+        folder = _new_folder(root, stem)
+        _link_latest(root, folder.name)
+    return RunFolder(folder)
+
+
+def open(root: Path, word: str = LATEST) -> RunFolder:
+    """The run of that name, of that beginning of a name, or the latest. UsageError if there is none, or several."""
+    wanted = word.rstrip("/").rsplit("/", 1)[-1] or LATEST
+    names = runs(root)
+    if wanted == LATEST:
+        return _latest(root, names)
+    matching = [wanted] if wanted in names else [name for name in names if name.startswith(wanted)]
+    if len(matching) == 1:
+        return RunFolder(root / matching[0])
+    if matching:
+        raise UsageError(
+            f"{word!r} could be {len(matching)} runs", where=str(root), hint="one of: " + "  ".join(matching)
+        )
+    near = difflib.get_close_matches(wanted, names, 1, 0.3)
+    hint = f"did you mean {near[0]}?" if near else f"runs here: {'  '.join(names[-5:]) or 'none yet'}"
+    raise UsageError(f"no run {word!r}", where=str(root), hint=hint)
+
+
+def runs(root: Path) -> list[str]:
+    """Names of all run folders, oldest first."""
+    if not root.is_dir():
+        return []
+    with _told(root, root):
+        return sorted(entry.name for entry in root.iterdir() if _RUN.fullmatch(entry.name) and entry.is_dir())
+
+
+def _latest(root: Path, names: list[str]) -> RunFolder:
+    link = root / LATEST
+    if link.is_dir():
+        return RunFolder(root / link.resolve().name)
+    if names:
+        return RunFolder(root / names[-1])
+    raise UsageError("no run yet", where=str(root), hint="start one: invoke sweep --config KEY")
+
+
+def _new_folder(root: Path, stem: str) -> Path:
+    number = 1
+    while True:
+        folder = root / (stem if number == 1 else f"{stem}-{number}")
+        try:
+            folder.mkdir()
+        except FileExistsError:
+            number += 1
+        else:
+            return folder
+
+
+def _link_latest(root: Path, name: str) -> None:
+    aside = root / f".{LATEST}-{os.getpid()}-{secrets.token_hex(4)}"
+    os.symlink(name, aside)
+    try:
+        os.replace(aside, root / LATEST)
+    except OSError:
+        aside.unlink()
+        raise
+
+
+def _replace(path: Path, data: bytes) -> None:
+    descriptor, aside = tempfile.mkstemp(prefix=".tmp-", dir=path.parent)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fchmod(file.fileno(), 0o644)
+            os.fsync(file.fileno())
+        os.replace(aside, path)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(aside)
+        raise
+    _sync_folder(path.parent)
+
+
+def _append(descriptor: int, data: bytes) -> None:
+    size = os.fstat(descriptor).st_size
+    try:
+        written = os.write(descriptor, data)
+        if written != len(data):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        os.fsync(descriptor)
+    except OSError:
+        with suppress(OSError):
+            os.ftruncate(descriptor, size)
+        raise
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _plain(name: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._+@=-]*", name):
+        raise FleetError(
+            f"{name!r} cannot be part of a file name", hint="use letters, digits, dot, dash and underscore"
+        )
+    return name
+
+
+@contextmanager
+def _told(folder: Path, path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        hint = _HINTS.get(error.errno or 0, "").format(run=folder.name, folder=folder)
+        raise FleetError(error.strerror or str(error), where=str(path), hint=hint) from error

@@ -1,0 +1,314 @@
+"""Each gate is seen passing and failing, with its figures."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from judged import ROLES, a_measurement, a_point, after, before, disagg_arm, single_arm
+
+from fleet.model.arm import Workers
+from fleet.model.evidence import Counters
+from fleet.results.judge import GATES, acceptance_length, judge
+from fleet.results.record import GateResult, Verdict
+
+STP = {"spec": "none", "depth": 0, "name": "1p1d"}
+
+
+def asked(**changes: Any) -> tuple[Verdict, dict[str, GateResult]]:
+    case: dict[str, Any] = {
+        "point": a_point(),
+        "arm": disagg_arm(),
+        "measurement": a_measurement(),
+        "before": before(),
+        "after": after(),
+        "roles": ROLES,
+        "deaths": (),
+        "transfer_errors": (),
+    }
+    verdict, gates = judge(**(case | changes))
+    return verdict, {gate.name: gate for gate in gates}
+
+
+def only(verdict: Verdict, reason: str) -> None:
+    """Exactly this one reason."""
+    assert not verdict.valid
+    assert verdict.reasons == (reason,)
+
+
+def test_a_sound_point_passes_every_gate_that_applies() -> None:
+    verdict, gates = asked()
+    assert verdict == Verdict(valid=True)
+    assert len(gates) == len(GATES)
+    assert {name: gate.ok for name, gate in gates.items()} == {
+        "requests": True,
+        "output tokens": True,
+        "input tokens": True,
+        "services": True,
+        "kv transfer": True,
+        "prefill requests": True,
+        "decode requests": True,
+        "generated tokens": True,
+        "acceptance": True,
+        "no drafting": None,
+    }
+    assert gates["requests"].why == "40 of 40 completed, 40 asked"
+    assert gates["output tokens"].why == "40000 in 40 answers, each within 819..1024"
+    assert gates["decode requests"].why == "48 finished, 48 sent"
+    assert gates["generated tokens"].why == "48000 generated, client counted 48000 with warm-ups"
+    assert gates["acceptance"].why == "length 2.6: 29440 accepted in 18400 steps, depth 3"
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        (
+            {"completed": 39, "errors": {"decode_server_error": 1}},
+            "39 of 40 completed, 40 asked; 1 × decode_server_error",
+        ),
+        ({"requested": 41}, "40 of 41 completed, 40 asked"),
+        ({"completed": 30, "requested": 30}, "30 of 30 completed, 40 asked"),
+        ({"completed": 0, "requested": 0}, "0 of 0 completed, 40 asked"),
+    ],
+)
+def test_requests_that_did_not_all_complete(changes: dict[str, Any], why: str) -> None:
+    verdict, gates = asked(measurement=a_measurement(**changes))
+    assert not verdict.valid
+    assert gates["requests"].ok is False
+    assert gates["requests"].why == why
+
+
+def test_a_point_without_a_success_never_passes_even_if_none_was_asked() -> None:
+    nothing = a_measurement(completed=0, requested=0, input_lens=(), output_lens=(), total_output_tokens=0)
+    _, gates = asked(point=a_point(prompts=0, warmups=0), measurement=nothing)
+    assert gates["requests"].ok is False
+
+
+def test_no_result_at_all() -> None:
+    verdict, gates = asked(measurement=None)
+    assert gates["requests"].why == "the client left no result; 40 were asked"
+    assert [name for name, gate in gates.items() if gate.ok is False] == [
+        "requests",
+        "output tokens",
+        "input tokens",
+        "generated tokens",
+    ]
+    assert len(verdict.reasons) == 4
+
+
+def test_an_answer_that_was_cut_short_counts_as_success_for_the_client_and_not_for_us() -> None:
+    lens = (1000,) * 39 + (818,)
+    verdict, _ = asked(measurement=a_measurement(output_lens=lens, total_output_tokens=sum(lens)))
+    only(verdict, "output tokens: 1 of 40 outside 819..1024 (818)")
+
+
+@pytest.mark.parametrize("length", [819, 1024])
+def test_both_ends_of_the_drawn_range_are_within(length: int) -> None:
+    lens = (1000,) * 39 + (length,)
+    verdict, _ = asked(measurement=a_measurement(output_lens=lens, total_output_tokens=sum(lens)))
+    assert verdict.valid
+
+
+def test_an_answer_longer_than_asked() -> None:
+    lens = (1000,) * 37 + (945, 1025, 1030)
+    verdict, _ = asked(measurement=a_measurement(output_lens=lens, total_output_tokens=sum(lens)))
+    only(verdict, "output tokens: 2 of 40 outside 819..1024 (1025 to 1030)")
+
+
+def test_lengths_that_do_not_add_up_to_the_total() -> None:
+    verdict, _ = asked(measurement=a_measurement(total_output_tokens=39999))
+    only(verdict, "output tokens: 40 lengths add up to 40000; 40 requests, 39999 in all")
+
+
+def test_an_empty_answer_is_never_within_even_where_the_range_starts_at_zero() -> None:
+    lens = (1000,) * 39 + (0,)
+    measurement = a_measurement(output_lens=lens, total_output_tokens=sum(lens))
+    _, gates = asked(point=a_point(range_ratio=0.0), measurement=measurement)
+    assert gates["output tokens"].why == "1 of 40 outside 1..1024 (0)"
+
+
+def test_lengths_that_were_not_saved() -> None:
+    _, gates = asked(measurement=a_measurement(output_lens=(), input_lens=()))
+    assert gates["output tokens"].why == gates["input tokens"].why == "no per-request lengths"
+    assert gates["output tokens"].ok is gates["input tokens"].ok is False
+
+
+@pytest.mark.parametrize(
+    ("chat", "length", "ok"),
+    [
+        (False, 6553 - 81, True),
+        (False, 6553 - 82, False),
+        (False, 8192 + 81, True),
+        (False, 8192 + 82, False),
+        (True, 8192 + 81 + 64, True),
+        (True, 8192 + 81 + 65, False),
+        (True, 6553 - 81 - 64, True),
+        (True, 256, False),
+    ],
+)
+def test_prompt_lengths_may_drift_by_a_recount_and_a_chat_frame_only(chat: bool, length: int, ok: bool) -> None:
+    _, gates = asked(point=a_point(chat=chat), measurement=a_measurement(input_lens=(7000,) * 39 + (length,)))
+    assert gates["input tokens"].ok is ok
+    assert "each within" in gates["input tokens"].why if ok else f"({length})" in gates["input tokens"].why
+
+
+def test_a_death_invalidates_and_is_quoted() -> None:
+    verdict, _ = asked(deaths=["decode0 on node3 died (exit 137)"])
+    only(verdict, "services: decode0 on node3 died (exit 137)")
+
+
+def test_a_logged_transfer_error_invalidates_and_is_quoted() -> None:
+    verdict, _ = asked(transfer_errors=["prefill0: batch transfer failed", "again"])
+    only(verdict, "kv transfer: 2 errors logged: prefill0: batch transfer failed")
+
+
+def test_a_decode_that_finished_fewer_than_were_sent() -> None:
+    verdict, _ = asked(after=after(finished=49))
+    only(verdict, "decode requests: 47 finished, 48 sent")
+
+
+def test_a_decode_that_finished_more_served_someone_else_too() -> None:
+    verdict, _ = asked(after=after(finished=51))
+    only(verdict, "decode requests: 49 finished, 48 sent")
+
+
+def test_a_prefill_may_finish_more_for_a_routers_retry_and_never_less() -> None:
+    more = after() | {"prefill0": Counters(finished=51)}
+    less = after() | {"prefill0": Counters(finished=49)}
+    assert asked(after=more)[0].valid
+    only(asked(after=less)[0], "prefill requests: 47 finished, 48 sent")
+
+
+def test_requests_are_summed_over_the_seats_of_a_role() -> None:
+    roles = ROLES | {"prefill1": "prefill"}
+    first = before() | {"prefill1": Counters(finished=0)}
+    last = after() | {"prefill0": Counters(finished=32), "prefill1": Counters(finished=18)}
+    verdict, gates = asked(roles=roles, before=first, after=last)
+    assert verdict.valid
+    assert gates["prefill requests"].why == "48 finished, 48 sent (prefill0 30, prefill1 18)"
+
+
+def test_a_prefill_that_did_nothing_shows_that_decode_served_alone() -> None:
+    verdict, _ = asked(after=after() | {"prefill0": before()["prefill0"]})
+    only(verdict, "prefill requests: 0 finished, 48 sent")
+
+
+@pytest.mark.parametrize(
+    ("side", "why"),
+    [("before", "showed no finished requests before"), ("after", "showed no finished requests after")],
+)
+def test_a_seat_that_was_not_read_is_no_evidence(side: str, why: str) -> None:
+    readings = {"before": before(), "after": after()}
+    del readings[side]["decode0"]
+    verdict, gates = asked(**readings)
+    assert not verdict.valid
+    assert gates["decode requests"].why == f"no evidence: decode0 {why}"
+    assert gates["acceptance"].ok is gates["generated tokens"].ok is False
+
+
+def test_a_deployment_without_decode_seats_is_no_evidence() -> None:
+    _, gates = asked(roles={"prefill0": "prefill"})
+    assert gates["decode requests"].why == "no evidence: no decode seat"
+
+
+def test_a_counter_that_went_back_is_a_restart() -> None:
+    _, gates = asked(after=after(finished=1))
+    assert gates["decode requests"].why == "decode0 went back from 2 to 1 finished requests: it restarted"
+    assert gates["decode requests"].ok is False
+
+
+@pytest.mark.parametrize(("tokens", "ok"), [(48000, True), (48000 - 48, True), (48000 - 49, False)])
+def test_decode_generated_what_the_client_counted_but_for_each_first_token(tokens: int, ok: bool) -> None:
+    _, gates = asked(after=after(generated_tokens=64 + tokens))
+    assert gates["generated tokens"].ok is ok
+    assert gates["generated tokens"].why == f"{tokens} generated, client counted 48000 with warm-ups"
+
+
+def test_generated_tokens_without_the_counter() -> None:
+    verdict, _ = asked(after=after(generated_tokens=None))
+    only(verdict, "generated tokens: no evidence: decode0 showed no generated tokens after")
+
+
+def test_an_acceptance_of_one_is_plain_decoding() -> None:
+    verdict, _ = asked(after=after(accepted=40))
+    only(verdict, "acceptance: length 1: 0 accepted in 18400 steps, depth 3")
+
+
+def test_an_acceptance_above_the_depth_is_not_that_deployment() -> None:
+    verdict, _ = asked(after=after(accepted=40 + 3 * 18400 + 1))
+    assert verdict.reasons[0].startswith("acceptance: length 4")
+
+
+def test_no_drafting_step_is_no_speculation() -> None:
+    verdict, _ = asked(after=after(accepted=40, steps=20))
+    only(verdict, "acceptance: 0 decode steps drafted: speculation did not run")
+
+
+def test_acceptance_without_counters_is_no_evidence() -> None:
+    verdict, _ = asked(after=after(accepted=None))
+    only(verdict, "acceptance: no evidence: decode0 showed no accepted drafts after")
+
+
+def test_acceptance_after_a_restart_is_no_evidence() -> None:
+    verdict, _ = asked(after=after(steps=3))
+    only(verdict, "acceptance: decode0 went back from 20 to 3 decode steps: it restarted")
+
+
+def test_without_speculation_nothing_may_have_been_drafted() -> None:
+    verdict, gates = asked(arm=disagg_arm(**STP))
+    assert gates["acceptance"].ok is None
+    only(verdict, "no drafting: 55200 tokens drafted (prefill0 0, decode0 55200)")
+
+
+def test_without_speculation_counters_at_rest_pass() -> None:
+    verdict, gates = asked(arm=disagg_arm(**STP), after=after(drafted=60, accepted=40, steps=20))
+    assert verdict.valid
+    assert gates["no drafting"].why == "0 tokens drafted (prefill0 0, decode0 0)"
+
+
+def test_an_engine_without_draft_counters_does_not_draft() -> None:
+    bare = {seat: Counters(finished=2, generated_tokens=64) for seat in ROLES}
+    then = {seat: Counters(finished=50, generated_tokens=48064) for seat in ROLES}
+    verdict, gates = asked(arm=disagg_arm(**STP), before=bare, after=then)
+    assert verdict.valid
+    assert gates["no drafting"].why == "no draft counter"
+
+
+def test_an_aggregated_arm_asks_its_servers() -> None:
+    first, last = {"server0": before()["decode0"]}, {"server0": after()["decode0"]}
+    verdict, gates = asked(arm=single_arm(), before=first, after=last, roles={"server0": "server"})
+    assert verdict.valid
+    assert gates["prefill requests"].ok is gates["kv transfer"].ok is None
+    assert gates["server requests"].why == "48 finished, 48 sent"
+    assert gates["acceptance"].ok is True
+
+
+def test_an_aggregated_server_generates_the_first_token_itself() -> None:
+    first, last = {"server0": before()["decode0"]}, {"server0": after(generated_tokens=64 + 47999)["decode0"]}
+    verdict, _ = asked(arm=single_arm(), before=first, after=last, roles={"server0": "server"})
+    only(verdict, "generated tokens: 47999 generated, client counted 48000 with warm-ups")
+
+
+def test_all_reasons_are_told_at_once() -> None:
+    verdict, _ = asked(deaths=["router died"], transfer_errors=["lost"], after=after(finished=2))
+    assert [reason.split(":")[0] for reason in verdict.reasons] == ["services", "kv transfer", "decode requests"]
+
+
+def test_the_acceptance_length_for_the_record() -> None:
+    assert acceptance_length(before(), after(), ROLES) == pytest.approx(2.6)
+    assert acceptance_length(before(), after(steps=None), ROLES) is None
+    assert acceptance_length(before(), after(accepted=40, steps=20), ROLES) is None
+
+
+def test_the_acceptance_length_is_summed_over_decode_seats_not_averaged() -> None:
+    roles = {"decode0": "decode", "decode1": "decode"}
+    first = {seat: Counters(accepted=0, steps=0) for seat in roles}
+    last = {"decode0": Counters(accepted=200, steps=100), "decode1": Counters(accepted=300, steps=300)}
+    assert acceptance_length(first, last, roles) == 2.25
+
+
+def test_a_depth_of_its_own_for_each_arm() -> None:
+    workers = tuple(Workers(role=role, count=1, tp=8) for role in ("prefill", "decode"))
+    _, gates = asked(arm=disagg_arm(depth=1, workers=workers))
+    assert gates["acceptance"].why == "length 2.6: 29440 accepted in 18400 steps, depth 1"
+    assert gates["acceptance"].ok is False

@@ -1,0 +1,218 @@
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+from judged import a_record
+
+from fleet.errors import FleetError, UsageError
+from fleet.results import store
+
+NOW = datetime(2026, 11, 30, 21, 4, 5, tzinfo=UTC)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> store.RunFolder:
+    return store.create(tmp_path / "results", "dsv4-mtp", "7f3a9c0011", NOW)
+
+
+def failing(code: int) -> Callable[..., Any]:
+    def fail(*_: Any, **__: Any) -> Any:
+        raise OSError(code, os.strerror(code))
+
+    return fail
+
+
+def test_a_run_is_named_by_time_key_and_plan(tmp_path: Path) -> None:
+    east = NOW.astimezone(timezone(timedelta(hours=9)))
+    assert store.create(tmp_path, "dsv4-mtp", "7f3a9c0011", east).name == "20261130-210405-dsv4-mtp-7f3a9c"
+
+
+def test_two_runs_in_the_same_second_have_their_own_folders(tmp_path: Path) -> None:
+    names = [store.create(tmp_path, "k", "7f3a9c", NOW).name for _ in range(3)]
+    assert names == ["20261130-210405-k-7f3a9c", "20261130-210405-k-7f3a9c-2", "20261130-210405-k-7f3a9c-3"]
+    assert os.readlink(tmp_path / "latest") == names[-1]
+    assert store.open(tmp_path, names[0]).name == names[0]
+
+
+def test_latest_follows_the_newest_run_and_leaves_nothing_aside(tmp_path: Path) -> None:
+    store.create(tmp_path, "k", "aaaaaa", NOW)
+    newer = store.create(tmp_path, "k", "bbbbbb", NOW + timedelta(seconds=1))
+    assert store.open(tmp_path) == newer
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == [*store.runs(tmp_path), "latest"]
+
+
+def test_without_the_link_the_newest_name_is_the_latest(tmp_path: Path) -> None:
+    store.create(tmp_path, "k", "aaaaaa", NOW)
+    newer = store.create(tmp_path, "k", "bbbbbb", NOW + timedelta(seconds=1))
+    (tmp_path / "latest").unlink()
+    assert store.open(tmp_path) == newer
+
+
+@pytest.mark.parametrize("word", ["20261130-21", "20261130-210405-dsv4-mtp-7f3a9c", "results/latest/", "latest"])
+def test_a_run_is_found_by_its_beginning_by_its_name_and_by_its_path(folder: store.RunFolder, word: str) -> None:
+    assert store.open(folder.path.parent, word) == folder
+
+
+def test_an_unknown_run_is_told_with_the_nearest(folder: store.RunFolder) -> None:
+    with pytest.raises(UsageError, match=r"no run '20261130-210404'\ndid you mean 20261130-210405-dsv4-mtp-7f3a9c\?"):
+        store.open(folder.path.parent, "20261130-210404")
+
+
+def test_an_unknown_run_without_any_run(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no run yet"):
+        store.open(tmp_path / "nowhere")
+    with pytest.raises(UsageError, match="none yet"):
+        store.open(tmp_path, "2026")
+
+
+def test_an_ambiguous_beginning_lists_the_runs(tmp_path: Path) -> None:
+    for digits in ("aaaaaa", "bbbbbb"):
+        store.create(tmp_path, "k", digits, NOW)
+    with pytest.raises(
+        UsageError, match=r"could be 2 runs\none of: 20261130-210405-k-aaaaaa  20261130-210405-k-bbbbbb"
+    ):
+        store.open(tmp_path, "20261130")
+
+
+def test_a_strangers_folder_is_not_a_run(tmp_path: Path) -> None:
+    (tmp_path / "notes").mkdir()
+    assert store.runs(tmp_path) == []
+
+
+def test_paths_are_short_and_relative_ones_go_into_records(folder: store.RunFolder) -> None:
+    assert folder.relative(folder.raw("2p1d-dpa-mtp3-c256")) == "raw/2p1d-dpa-mtp3-c256.json"
+    assert folder.relative(folder.agg("2p1d-dpa-mtp3-c256")) == "agg/2p1d-dpa-mtp3-c256.json"
+    assert folder.relative(folder.log("2p1d-dpa-mtp3", "prefill0.1")) == "logs/2p1d-dpa-mtp3/prefill0.1.log"
+
+
+@pytest.mark.parametrize("name", ["../x", "a/b", "", ".hidden", "a b"])
+def test_a_name_that_would_leave_the_folder_is_refused(folder: store.RunFolder, name: str) -> None:
+    with pytest.raises(FleetError, match="cannot be part of a file name"):
+        folder.raw(name)
+
+
+def test_files_are_written_whole_and_leave_nothing_aside(folder: store.RunFolder) -> None:
+    folder.write_json(folder.agg("p"), {"b": 1, "a": "é"})
+    assert folder.agg("p").read_text() == '{\n  "b": 1,\n  "a": "é"\n}\n'
+    folder.write_text(folder.plan_text, "one")
+    folder.write_text(folder.plan_text, "two")
+    assert folder.plan_text.read_text() == "two"
+    folder.write_bytes(folder.raw("p"), b"\x00raw")
+    assert folder.raw("p").read_bytes() == b"\x00raw"
+    assert folder.raw("p").stat().st_mode & 0o777 == 0o644
+    assert [path for path in folder.path.rglob("*") if path.name.startswith(".")] == []
+
+
+def test_a_full_disk_keeps_the_old_file_and_says_what_to_do(
+    folder: store.RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder.write_text(folder.plan_text, "old")
+    monkeypatch.setattr(os, "fsync", failing(errno.ENOSPC))
+    with pytest.raises(FleetError) as told:
+        folder.write_text(folder.plan_text, "new")
+    assert told.value.what == "No space left on device"
+    assert told.value.where == str(folder.plan_text)
+    assert told.value.hint.endswith(f"invoke sweep --resume {folder.name}")
+    assert folder.plan_text.read_text() == "old"
+    assert [path.name for path in folder.path.iterdir()] == ["plan.txt"]
+
+
+def test_a_folder_that_is_not_ours_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Path, "mkdir", failing(errno.EACCES))
+    with pytest.raises(FleetError, match=r"Permission denied\nwho owns it\?  ls -ld"):
+        store.create(tmp_path / "results", "k", "7f3a9c", NOW)
+
+
+def test_a_file_where_the_results_folder_should_be_is_told(tmp_path: Path) -> None:
+    (tmp_path / "results").write_text("")
+    with pytest.raises(FleetError, match="File exists"):
+        store.create(tmp_path / "results", "k", "7f3a9c", NOW)
+
+
+def test_a_key_too_long_for_a_folder_is_told(tmp_path: Path) -> None:
+    with pytest.raises(FleetError, match=r"too long[\s\S]*the config key is too long"):
+        store.create(tmp_path, "k" * 250, "7f3a9c", NOW)
+
+
+def test_records_are_appended_and_read_in_order(folder: store.RunFolder) -> None:
+    assert folder.records() == ()
+    first, second = a_record(point="p-c4"), a_record(point="p-c8")
+    folder.append_record(first)
+    folder.append_record(second)
+    assert folder.records() == (first, second)
+    assert folder.points.read_text() == first.to_line() + second.to_line()
+
+
+def test_a_record_is_one_write_and_synced_before_it_returns(
+    folder: store.RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[str] = []
+    write, fsync = os.write, os.fsync
+
+    def spy_write(descriptor: int, data: bytes) -> int:
+        calls.append(f"write {len(data)}")
+        return write(descriptor, data)
+
+    def spy_fsync(descriptor: int) -> None:
+        calls.append("fsync")
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "write", spy_write)
+    monkeypatch.setattr(os, "fsync", spy_fsync)
+    folder.append_record(a_record())
+    assert calls[:2] == [f"write {len(a_record().to_line().encode())}", "fsync"]
+
+
+def test_a_record_cut_off_by_a_full_disk_leaves_the_file_as_it_was(
+    folder: store.RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder.append_record(a_record())
+    write = os.write
+    monkeypatch.setattr(os, "write", lambda descriptor, data: write(descriptor, data[:100]))
+    with pytest.raises(FleetError, match="No space left on device"):
+        folder.append_record(a_record(point="p-c8"))
+    monkeypatch.undo()
+    assert folder.points.read_text() == a_record().to_line()
+
+
+def test_a_torn_line_is_reported_and_set_aside_by_the_next_append(folder: store.RunFolder) -> None:
+    folder.append_record(a_record())
+    with folder.points.open("a") as file:
+        file.write('{"schema_version":"1","ru')
+    assert folder.read().torn == '{"schema_version":"1","ru'
+    folder.append_record(a_record(point="p-c8"))
+    assert [record.point for record in folder.records()] == ["1p1d-mtp3-c4", "p-c8"]
+    assert folder.read().torn is None
+    assert (folder.path / "points.torn").read_text() == '{"schema_version":"1","ru\n'
+
+
+def test_a_file_that_is_one_torn_line_starts_anew(folder: store.RunFolder) -> None:
+    folder.points.write_bytes(b"\xff\x00torn")
+    folder.append_record(a_record())
+    assert folder.records() == (a_record(),)
+    assert (folder.path / "points.torn").read_bytes() == b"\xff\x00torn\n"
+
+
+def test_a_line_that_lacks_only_its_newline_is_kept(folder: store.RunFolder) -> None:
+    folder.points.write_text(a_record().to_line().rstrip("\n"))
+    folder.append_record(a_record(point="p-c8"))
+    assert [record.point for record in folder.records()] == ["1p1d-mtp3-c4", "p-c8"]
+    assert not (folder.path / "points.torn").exists()
+
+
+def test_a_broken_line_in_the_middle_is_told_with_its_path(folder: store.RunFolder) -> None:
+    folder.points.write_text("broken\n" + a_record().to_line())
+    with pytest.raises(FleetError, match=r"points\.jsonl:1: not a record"):
+        folder.records()
+
+
+def test_not_a_number_is_not_written(folder: store.RunFolder) -> None:
+    with pytest.raises(ValueError, match="JSON compliant"):
+        folder.write_json(folder.facts, {"x": float("nan")})
+    assert not folder.facts.exists()
