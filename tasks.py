@@ -142,6 +142,14 @@ def expand(c: Any, config: str = "", from_: str = "", evals: str = "default", js
 
 
 @verb(FLAGS)
+def install(c: Any) -> int | None:
+    """Install the Debian packages the lab needs, where they are missing (Debian, root)."""
+    from fleet import verbs
+
+    return verbs.lab_install(settings(c))
+
+
+@verb(FLAGS)
 def up(c: Any, nodes: int = 3) -> int | None:
     """Bring up a lab of real nodes on this machine (Linux, root), or mend the one that is up."""
     from fleet import verbs
@@ -182,7 +190,7 @@ ns = Collection(
     shell,
     _group("stage", {"image": image}, default="image"),
     _group("config", {"expand": expand}),
-    _group("lab", {"up": up, "down": lab_down, "status": status}),
+    _group("lab", {"install": install, "up": up, "down": lab_down, "status": status}),
 )
 
 guard(ns)

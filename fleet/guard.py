@@ -127,9 +127,9 @@ def guard(collection: Any, argv: MutableSequence[str] = sys.argv) -> None:
     from invoke.main import program
 
     verbs, core = verbs_of(collection), core_of(program)
-    if not any(word in verbs for word in argv[1:]):
-        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `invoke --list | head` is no fault
     instead = detour(argv, verbs, core)
+    if instead is not None or not any(word in verbs for word in argv[1:]):
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `invoke --list | head` is no fault
     if instead is not None and instead != list(argv[1:]):
         argv[1:] = instead
         program.run(list(argv))

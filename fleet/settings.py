@@ -41,7 +41,7 @@ class Timeouts(Model):
 
 
 class Settings(Model):
-    """Paths are absolute once read: invoke.yaml's are taken from the project's folder, a flag's from where one stands."""
+    """Absolute paths once read: invoke.yaml's are relative to the project's folder, a flag's to where one stands."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=False)
 

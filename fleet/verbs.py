@@ -71,6 +71,10 @@ def expand(
     raise FleetError(_NOT_BUILT)
 
 
+def lab_install(settings: Settings) -> int | None:
+    raise FleetError(_NOT_BUILT)
+
+
 def lab_up(settings: Settings, *, nodes: int = 3) -> int | None:
     raise FleetError(_NOT_BUILT)
 
