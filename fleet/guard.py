@@ -76,10 +76,10 @@ def check(argv: Sequence[str], verbs: Mapping[str, Verb], core: Verb) -> Refusal
     """The first thing wrong with `argv` (argv[0] is the program), or None when Invoke can have it."""
     if _completing(argv, core):
         return None
-    words = list(_words(argv, verbs, core))
+    words, body = list(_words(argv, verbs, core)), _body(argv)
     seen: list[Word] = []
     for word in words:
-        refusal = _judge(word, seen, words, argv, verbs, core)
+        refusal = _judge(word, seen, words, body, verbs, core)
         if refusal:
             return refusal
         seen.append(word)
