@@ -1,0 +1,56 @@
+# fleet: `make demo` goes the whole road on this machine, `make test` proves it.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+VENV := .venv
+INVOKE := $(VENV)/bin/invoke
+KEY ?= dsv4-fp4-mi355x-atom-disagg-mtp
+EXAMPLE := inventories/example-mi355x.yaml
+
+.PHONY: help
+help: ## show these lines
+	@sed -n 's/^\([a-z-]*\):.*## /\1 /p' Makefile | while read -r name text; do printf '  make %-10s %s\n' "$$name" "$$text"; done
+
+.PHONY: demo
+demo: install ## bring up a lab of three nodes here and sweep KEY on it (Debian, root)
+	@$(INVOKE) lab.install
+	@$(INVOKE) lab.up
+	@code=0; $(INVOKE) sweep --config $(KEY) || code=$$?; \
+	printf '\nthe lab is still up; take it down: make lab-down\nyour turn: %s --list\n' "$(INVOKE)"; exit $$code
+
+.PHONY: plan
+plan: install ## print the plan of KEY on an example inventory; needs no lab and no host
+	@$(INVOKE) plan --config $(KEY) --inventory $(EXAMPLE)
+
+.PHONY: install
+install: $(VENV)/.installed ## make .venv with the pinned packages
+
+$(VENV)/.installed: pyproject.toml constraints.txt
+	@.ci/venv .
+	@touch $@
+
+$(VENV)/.installed-dev: $(VENV)/.installed
+	@.ci/venv '.[dev]'
+	@touch $@
+
+.PHONY: test
+test: $(VENV)/.installed-dev ## run all tests; as root those in the lab, too
+	@.ci/test
+
+.PHONY: check
+check: $(VENV)/.installed-dev ## ruff and mypy --strict
+	@$(VENV)/bin/ruff check .
+	@$(VENV)/bin/ruff format --check .
+	@$(VENV)/bin/mypy
+
+.PHONY: lab-down
+lab-down: install ## take the lab down and remove all it made
+	@$(INVOKE) lab.down
+
+.PHONY: clean
+clean: ## take the lab down; remove .venv and caches, keep results/
+	@if [ -x $(INVOKE) ]; then $(INVOKE) lab.down; fi
+	@rm -rf $(VENV) *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

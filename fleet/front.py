@@ -1,0 +1,112 @@
+"""How a verb becomes an Invoke task, and how what it raises becomes one message and an exit code.
+
+Loaded with every `invoke --list`, so it imports nothing heavy.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import logging
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from invoke.exceptions import Exit
+from invoke.tasks import Task, task
+
+from fleet.errors import FleetError, Interrupted, UsageError
+
+if TYPE_CHECKING:
+    from fleet.settings import Settings
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def verb(
+    flags: Mapping[str, str], *, many: Sequence[str] = (), **options: Any
+) -> Callable[[Callable[..., Any]], Task[Any]]:
+    """Make a function an Invoke task: no positionals, no short flags, help from `flags`, `many` may be repeated.
+
+    The function returns None or an exit code; errors are told by `answered`.
+    """
+
+    def decorate(body: Callable[..., Any]) -> Task[Any]:
+        @functools.wraps(body)
+        def run(*args: Any, **kwargs: Any) -> None:
+            with answered():
+                code = body(*args, **kwargs)
+            if code:
+                raise Exit(code=int(code))
+
+        names = list(inspect.signature(body).parameters)[1:]
+        help_texts = {name: flags[name.rstrip("_")] for name in names}
+        made = task(run, help=help_texts, positional=[], iterable=list(many), auto_shortflags=False, **options)
+        assert isinstance(made, Task)
+        return made
+
+    return decorate
+
+
+@contextmanager
+def answered() -> Iterator[None]:
+    """Turn what a verb raises into Invoke's Exit: its message goes to stderr, its code ends the program."""
+    try:
+        yield
+    except Exit:
+        raise
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise Exit(code=128 + signal.SIGPIPE) from None
+    except (Exception, KeyboardInterrupt) as error:
+        message, code = told(error)
+        if debugging():
+            message = "".join(traceback.format_exception(error)) + message
+        raise Exit(message, code=code) from error
+
+
+def told(error: BaseException) -> tuple[str, int]:
+    """The message and the exit code that an error ends a verb with."""
+    if isinstance(error, FleetError):
+        return str(error), error.exit_code
+    if isinstance(error, KeyboardInterrupt):
+        return "interrupted", Interrupted.exit_code
+    if isinstance(error, ModuleNotFoundError) and (error.name or "fleet").partition(".")[0] != "fleet":
+        return f"the Python package {error.name} is not installed here\ntype: make install", UsageError.exit_code
+    said = " ".join(str(error).split()) or "no message"
+    return (
+        f"a fault in fleet itself: {type(error).__name__}: {said}\n"
+        "please report it with the run's folder under results/; FLEET_DEBUG=1 before the command shows where it arose",
+        FleetError.exit_code,
+    )
+
+
+def settings(context: Any, inventory: str = "") -> Settings:
+    """What invoke.yaml says under `fleet:`, with the inventory of the flag where one is given."""
+    from fleet.settings import read
+
+    return read(context.config.get("fleet", {}), ROOT, inventory=inventory)
+
+
+def words(values: Sequence[str] | None) -> tuple[str, ...]:
+    """Values of a flag that may be repeated or hold a list with commas."""
+    return tuple(word.strip() for value in values or () for word in value.split(",") if word.strip())
+
+
+def numbers(flag: str, values: Sequence[str] | None) -> tuple[int, ...]:
+    """Like `words`, for whole numbers of at least 1. Raises UsageError."""
+    texts = words(values)
+    wrong = [text for text in texts if not text.isdecimal() or int(text) < 1]
+    if wrong:
+        raise UsageError(f"{flag} takes whole numbers of at least 1, {wrong[0]!r} was given", hint=f"type: {flag} 4,8")
+    return tuple(int(text) for text in texts)
+
+
+def debugging() -> bool:
+    """Whether the operator asked for tracebacks: FLEET_DEBUG, or Invoke's --debug."""
+    return bool(os.environ.get("FLEET_DEBUG")) or logging.getLogger("invoke").isEnabledFor(logging.DEBUG)

@@ -1,0 +1,70 @@
+"""The operator's defaults: what stands under `fleet:` in invoke.yaml. A flag of a verb wins over it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, ConfigDict, ValidationError
+
+from fleet.errors import Fault, FileFaults
+from fleet.model.base import Model
+
+_UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+def duration(value: object) -> float:
+    """Seconds from a positive number of seconds or a text such as "90s", "40m", "2h". Raises ValueError."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", str(value).strip())
+    if isinstance(value, bool) or not match or float(match[1]) == 0:
+        raise ValueError(f"{value!r} is no duration; write seconds, or 90s, 40m, 2h")
+    return float(match[1]) * _UNITS[match[2]]
+
+
+Duration = Annotated[float, BeforeValidator(duration)]
+
+
+class Timeouts(Model):
+    """Seconds. connect: TCP, banner and login together. command: a short remote command.
+
+    stage_within: one image or model to one host. ready_within: from the start of an arm's containers to the first
+    completion of every pair. point_within: one point, warm-ups included.
+    """
+
+    connect: Duration = 10.0
+    command: Duration = 30.0
+    stage_within: Duration = 3600.0
+    ready_within: Duration = 2400.0
+    point_within: Duration = 7200.0
+
+
+class Settings(Model):
+    """Absolute paths once read: invoke.yaml's are relative to the project's folder, a flag's to where one stands."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=False)
+
+    inventory: Path = Path("inventories/lab.yaml")
+    recipes: Path = Path("recipes")
+    results: Path = Path("results")
+    timeouts: Timeouts = Timeouts()
+
+
+def read(values: Mapping[str, Any], root: Path, *, inventory: str = "") -> Settings:
+    """Settings from the `fleet:` mapping. `inventory` is the flag's value. Raises FileFaults with every bad key."""
+    try:
+        settings = Settings.model_validate(dict(values))
+    except ValidationError as error:
+        faults = [Fault(0, f"fleet.{'.'.join(map(str, e['loc']))}: {_said(e)}") for e in error.errors()]
+        raise FileFaults(str(root / "invoke.yaml"), faults) from None
+    return Settings(
+        inventory=Path.cwd() / inventory if inventory else root / settings.inventory,
+        recipes=root / settings.recipes,
+        results=root / settings.results,
+        timeouts=settings.timeouts,
+    )
+
+
+def _said(error: Mapping[str, Any]) -> str:
+    return "unknown key" if error["type"] == "extra_forbidden" else str(error["msg"]).removeprefix("Value error, ")

@@ -1,0 +1,335 @@
+"""The guard, pure and as a process: one clear message, the right exit code, and no work for a plea for help."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from invoke.main import program
+
+import tasks
+from fleet.guard import Flag, check, core_of, detour, verbs_of
+
+ROOT = Path(__file__).parents[2]
+VERBS = verbs_of(tasks.ns)
+CORE = core_of(program)
+KEY = "dsv4-fp4-mi355x-atom-disagg-mtp"
+
+
+def refused(line: str) -> str:
+    refusal = check(["invoke", *line.split()], VERBS, CORE)
+    assert refusal is not None, f"not refused: {line}"
+    assert refusal.code == 2
+    return str(refusal)
+
+
+REFUSED = [
+    # line, what, what to type next
+    ("sweeep --config K", "no verb 'sweeep'; did you mean sweep?", "invoke sweep --config K"),
+    ("config.expnd", "did you mean config.expand?", "invoke config.expand"),
+    ("frobnicate", "no verb 'frobnicate'; there are:", "invoke --list"),
+    ("lab", "lab is a group of verbs: lab.down, lab.install, lab.status, lab.up", "invoke lab.down --help"),
+    ("--help swep", "did you mean sweep?", "invoke --help sweep"),
+    ("health pss", "no verb 'pss'; did you mean ps?", "invoke health ps"),
+    ("sweep --confg K --json", "sweep has no flag --confg; did you mean --config?", "invoke sweep --config K --json"),
+    ("sweep --confg=K", "did you mean --config?", "invoke sweep --config K"),
+    ("sweep -c K", "sweep has no flag -c; did you mean --config?", "invoke sweep --config K"),
+    ("sweep --zzz", "sweep has no flag --zzz", "invoke sweep --help"),
+    ("ps --config K", "ps has no flag --config", "invoke ps --help"),
+    ("--zzz", "invoke has no flag --zzz", "invoke --help"),
+    ("--lst", "invoke has no flag --lst; did you mean --list?", "invoke --list"),
+    ("sweep --echo", "--echo is a flag of invoke itself, not of sweep", "invoke --echo … sweep …"),
+    ("sweep --config", "sweep: --config needs a value", "invoke sweep --config KEY"),
+    ("sweep --config --json", "--config needs a value, and --json follows", "invoke sweep --config KEY --json"),
+    ("logs --tail", "logs: --tail needs a value", "invoke logs --tail N"),
+    ("logs --tail many", "--tail takes a whole number, 'many' was given", "invoke logs --tail N"),
+    ("-D deep --list", "invoke: -D takes a whole number, 'deep' was given", "invoke -D N --list"),
+    ("sweep --json=yes --config K", "--json takes no value, 'yes' was given", "invoke sweep --json --config K"),
+    ("sweep --config A --config B", "sweep: --config is given twice", "invoke sweep --config A"),
+    ("--config K sweep --json", "--config before the verb", "invoke sweep --config K --json"),
+    ("--config=K sweep", "--config before the verb", "invoke sweep --config K"),
+    ("--config my.yaml sweep", "-f FILE.yaml", "invoke sweep --config my.yaml"),
+    ("--config K", "--config before the verb", "invoke sweep --config K"),
+    ("-f settings.txt sweep", "-f FILE.yaml", "invoke sweep --config settings.txt"),
+    ("--inventory a.yaml sweep --json", "--inventory belongs to sweep", "invoke sweep --inventory a.yaml --json"),
+    ("--trial sweep --config K", "--trial belongs to sweep", "invoke sweep --trial --config K"),
+    ("sweep K", "sweep: 'K' stands alone", "invoke sweep --config K"),
+    ("sweep --json K", "--json takes no value", "invoke sweep --json"),
+    ("sweep --config K extra", "'extra' belongs to no flag", "invoke sweep --help"),
+    ("sweep --config K --conc 4 8", "'8' stands alone; --conc takes one value", "invoke sweep --config K --conc 4,8"),
+    ("sweep --config K -- --json", "nothing after -- reaches a verb: --json", "invoke sweep --config K --json"),
+    ("sweep --config --", "sweep: --config needs a value", "invoke sweep --config KEY"),
+    ("sweep --config K -- more", "nothing after -- reaches a verb: more", "invoke sweep --config K"),
+    ("--dry sweep --config K", "the dry run is a verb: plan", "invoke plan --config KEY"),
+    ("sweep --config K --dry", "the dry run is a verb: plan", "invoke plan --config KEY"),
+    ("-eR sweep", "the dry run is a verb: plan", "invoke plan --config KEY"),
+    ("--list stages", "no group of verbs 'stages'; there are: config, lab, stage", "invoke --list stage"),
+]
+
+
+@pytest.mark.parametrize(("line", "what", "next_line"), REFUSED, ids=[case[0] for case in REFUSED])
+def test_refuses_with_what_is_wrong_and_what_to_type(line: str, what: str, next_line: str) -> None:
+    said = refused(line)
+    assert what in said
+    assert said.splitlines()[-1].partition(": ")[2].partition("   ")[0] == next_line
+
+
+@pytest.mark.parametrize("line", [case[0] for case in REFUSED if "KEY" not in case[2] and "…" not in case[2]])
+def test_what_it_says_to_type_is_accepted(line: str) -> None:
+    advice = refused(line).splitlines()[-1].partition(": ")[2].partition("   ")[0].replace(" N", " 3")
+    assert check(advice.split(), VERBS, CORE) is None, advice
+
+
+ACCEPTED = [
+    f"sweep --config {KEY}",
+    f"sweep --config={KEY} --conc 4 --conc 8,16 --fail-fast",
+    f"plan --config {KEY} --arm x --trial",
+    "health ps",
+    "health --json ps --json",
+    "health --limit a --limit b,c",
+    "logs --tail -5",
+    "logs --tail=5 --role decode0",
+    "config.expand --config K --from master.yaml --evals none",
+    "stage --config K",
+    "stage.image --config K",
+    "-f settings.yaml sweep --config K",
+    "-fsettings.yaml ps",
+    "-e -d ps",
+    "-ed ps",
+    "ps --debug",
+    "-r . -c tasks ps",
+    "-D 1 --list",
+    "-D1 -l",
+    "--list",
+    "-l stage",
+    "--list --list-format json",
+    "--help",
+    "--help sweep",
+    "-h sweep",
+    "--version",
+    "--print-completion-script bash",
+    "--complete -- invoke sweep --con",
+    "--complete -- invoke swe",
+    "lab.up --nodes 4",
+    "sweep --config sweep",
+]
+
+
+@pytest.mark.parametrize("line", ACCEPTED)
+def test_leaves_sound_lines_to_invoke(line: str) -> None:
+    argv = ["invoke", *line.split()]
+    assert check(argv, VERBS, CORE) is None
+    assert detour(argv, VERBS, CORE) is None
+
+
+DETOURS = [
+    ("", ["--list"]),
+    ("help", ["--list"]),
+    ("help sweep", ["--help", "sweep"]),
+    ("sweep --help", ["--help", "sweep"]),
+    ("sweep -h", ["--help", "sweep"]),
+    ("sweep --config --help", ["--help", "sweep"]),
+    ("sweep --help --config X", ["--help", "sweep"]),
+    ("sweep --config X --help", ["--help", "sweep"]),
+    ("sweep --config plan --help", ["--help", "sweep"]),
+    ("sweep --nonsense --help", ["--help", "sweep"]),
+    ("health ps --help", ["--help", "ps"]),
+    ("stage --help", ["--help", "stage"]),
+]
+
+
+@pytest.mark.parametrize(("line", "instead"), DETOURS, ids=[case[0] or "nothing" for case in DETOURS])
+def test_pleas_for_help_do_no_work(line: str, instead: list[str]) -> None:
+    assert detour(["invoke", *line.split()], VERBS, CORE) == instead
+
+
+def test_verbs_come_from_the_collection() -> None:
+    assert VERBS["sweep"].flags["--conc"] == Flag("--conc", many=True)
+    assert VERBS["logs"].flags["--tail"] == Flag("--tail", number=True)
+    assert VERBS["stage"].flags == VERBS["stage.image"].flags
+    assert CORE.flags["-f"] == CORE.flags["--config"] == Flag("--config")
+
+
+def test_no_verb_takes_a_positional_or_a_short_flag() -> None:
+    for primary in tasks.ns.task_names:
+        assert list(tasks.ns[primary].positional) == [], primary
+        assert all(name.startswith("--") for name in VERBS[primary].flags), primary
+
+
+def test_looking_at_the_collection_leaves_its_help_texts() -> None:
+    verbs_of(tasks.ns)
+    assert tasks.ns["sweep"].help["config"]
+
+
+# As a process: the real program, in the project's folder.
+
+
+def invoke(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "invoke", *arguments],
+        cwd=ROOT,
+        env={**os.environ, **environment},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["sweeep", "sweep --confg K", "sweep --config", "--config K sweep", "sweep K", "sweep --config K -- x", "-R ps"],
+)
+def test_process_ends_with_2_and_one_message(line: str) -> None:
+    done = invoke(*line.split())
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert len(done.stderr.splitlines()) == 2
+    assert done.stderr.strip() == refused(line)
+
+
+@pytest.mark.parametrize("line", ["sweep --help", "sweep --config --help", "sweep --help --config X", "help sweep"])
+def test_process_prints_invokes_help_of_the_verb(line: str) -> None:
+    done = invoke(*line.split())
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    assert done.stdout.splitlines()[0].startswith("Usage: ")
+    assert " sweep " in done.stdout.splitlines()[0]
+    assert "config key: the name of a file in recipes/" in done.stdout
+
+
+@pytest.mark.parametrize("line", ["", "help", "--list", "-l"])
+def test_process_lists_every_verb(line: str) -> None:
+    done = invoke(*line.split())
+    assert done.returncode == 0, done.stderr
+    assert set(tasks.ns.task_names) <= set(re.findall(r"^  (\S+)", done.stdout, re.M))
+
+
+def test_process_completes() -> None:
+    flags = invoke("--complete", "--", "invoke", "sweep", "--con")
+    assert flags.returncode == 0
+    assert {"--config", "--conc"} <= set(flags.stdout.split())
+    script = invoke("--print-completion-script", "bash")
+    assert script.returncode == 0
+    assert "complete -F" in script.stdout
+
+
+def test_listing_imports_nothing_heavy() -> None:
+    code = (
+        "import sys; sys.argv = ['invoke', '--list']\n"
+        "from invoke.main import program\n"
+        "try: program.run()\n"
+        "except SystemExit as end: assert not end.code\n"
+        "heavy = {'pydantic', 'fabric', 'paramiko', 'rich', 'tenacity', 'fleet.verbs'} & set(sys.modules)\n"
+        "sys.exit(f'imported: {heavy}' if heavy else 0)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert "sweep" in done.stdout
+
+
+def test_a_closed_pipe_is_no_fault() -> None:
+    listing = subprocess.Popen(
+        [sys.executable, "-m", "invoke", "--list"], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert listing.stdout is not None
+    assert listing.stderr is not None
+    listing.stdout.close()
+    assert listing.stderr.read() == b""
+    listing.stderr.close()
+    listing.wait(60)
+
+
+WAITING_TASKS = """
+import time
+from invoke import Collection
+from fleet.errors import ServiceDied
+from fleet.front import verb
+from fleet.guard import guard
+
+@verb({})
+def wait(c):
+    print("waiting", flush=True)
+    time.sleep(60)
+
+@verb({})
+def died(c):
+    raise ServiceDied("decode 0 died", where="node2", hint="see: invoke logs")
+
+@verb({})
+def broken(c):
+    raise ZeroDivisionError("division by zero")
+
+@verb({})
+def partly(c):
+    return 1
+
+@verb({})
+def needy(c):
+    import no_such_package
+
+ns = Collection(wait, died, broken, partly, needy)
+guard(ns)
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    (tmp_path / "tasks.py").write_text(WAITING_TASKS)
+    return tmp_path
+
+
+def start(project: Path, verb: str, **environment: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "invoke", verb],
+        cwd=project,
+        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_interrupt_ends_with_130(project: Path) -> None:
+    waiting = start(project, "wait")
+    assert waiting.stdout is not None
+    assert waiting.stdout.readline() == "waiting\n"
+    began = time.monotonic()
+    waiting.send_signal(signal.SIGINT)
+    _, stderr = waiting.communicate(timeout=30)
+    assert (waiting.returncode, stderr) == (130, "interrupted\n")
+    assert time.monotonic() - began < 30
+
+
+@pytest.mark.parametrize(
+    ("verb", "code", "said"),
+    [
+        ("died", 4, "node2: decode 0 died\nsee: invoke logs\n"),
+        ("partly", 1, ""),
+        ("needy", 2, "the Python package no_such_package is not installed here\ntype: make install\n"),
+    ],
+)
+def test_errors_become_a_message_and_a_code(project: Path, verb: str, code: int, said: str) -> None:
+    process = start(project, verb)
+    _, stderr = process.communicate(timeout=60)
+    assert (process.returncode, stderr) == (code, said)
+
+
+def test_a_fault_of_ours_is_two_lines_unless_debugging(project: Path) -> None:
+    quiet = start(project, "broken", FLEET_DEBUG="")
+    _, stderr = quiet.communicate(timeout=60)
+    assert quiet.returncode == 1
+    first, *rest = stderr.splitlines()
+    assert first == "a fault in fleet itself: ZeroDivisionError: division by zero"
+    assert len(rest) == 1
+    loud = start(project, "broken", FLEET_DEBUG="1")
+    _, stderr = loud.communicate(timeout=60)
+    assert loud.returncode == 1
+    assert "Traceback (most recent call last)" in stderr
+    assert stderr.count("a fault in fleet itself") == 1
