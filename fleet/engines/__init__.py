@@ -1,1 +1,76 @@
+"""Engines, one file each: what a seat runs, how its readiness is proven, which log lines are fatal, what it counts."""
 
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from fleet.engines import atom
+from fleet.errors import PlanError
+from fleet.model.arm import Arm
+from fleet.model.base import KebabModel
+from fleet.model.check import Check
+from fleet.model.evidence import Counters
+from fleet.model.seat import Placement, Seat
+from fleet.model.service import Service
+
+
+class Engine(Protocol):
+    """What an engine's module offers.
+
+    SPANS: whether one worker can span hosts. FATAL and TRANSFER_ERRORS: regular expressions over log lines.
+    PROGRESS: (regular expression, what it means), in the order of a start. START_TIMEOUT: seconds a start may take.
+    METRICS_SETTLE: seconds until the metrics show what has happened.
+    """
+
+    @property
+    def FRAMEWORKS(self) -> tuple[str, ...]: ...
+    @property
+    def Options(self) -> type[KebabModel]: ...
+    @property
+    def SPANS(self) -> bool: ...
+    @property
+    def FATAL(self) -> tuple[str, ...]: ...
+    @property
+    def TRANSFER_ERRORS(self) -> tuple[str, ...]: ...
+    @property
+    def PROGRESS(self) -> tuple[tuple[str, str], ...]: ...
+    @property
+    def START_TIMEOUT(self) -> int: ...
+    @property
+    def METRICS_SETTLE(self) -> float: ...
+
+    def refusals(self, arm: Arm, options: Any) -> tuple[str, ...]:
+        """Why this engine cannot serve the arm; empty if it can."""
+        ...
+
+    def service(self, seat: Seat, placement: Placement, options: Any) -> Service: ...
+
+    def readiness(self, seat: Seat, placement: Placement) -> tuple[Check, ...]: ...
+
+    def counters(self, metrics: str) -> Counters: ...
+
+    def prefill_request(self, model: str, prompt: str, max_tokens: int) -> dict[str, Any]: ...
+
+    def decode_request(
+        self, model: str, prompt: str, max_tokens: int, answer: Mapping[str, Any], info: Mapping[str, Any]
+    ) -> dict[str, Any]: ...
+
+    def informational(self, arm: Arm) -> Mapping[str, str]:
+        """Declared values that reach no flag, with the reason."""
+        ...
+
+
+_ENGINES: tuple[Engine, ...] = (atom,)
+
+
+def frameworks() -> tuple[str, ...]:
+    return tuple(sorted(name for engine in _ENGINES for name in engine.FRAMEWORKS))
+
+
+def engine_for(framework: str) -> Engine:
+    """Raises PlanError for a framework that no engine serves."""
+    for engine in _ENGINES:
+        if framework in engine.FRAMEWORKS:
+            return engine
+    raise PlanError(f"framework {framework} cannot be planned; engines are there for: {', '.join(frameworks())}")

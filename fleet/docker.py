@@ -1,0 +1,345 @@
+"""A service as a docker command, and what docker answers. Nothing here runs; `sudo -n` is for the caller to add."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Any
+
+from fleet.model.base import Model
+from fleet.model.inventory import Host
+from fleet.model.service import Service
+
+PREFIX = "dev.fleet"
+SCRATCH = "/fleet"
+LOG_SIZE = "256m"
+LOG_FILES = "4"
+
+
+class Labels(Model):
+    """Whose container it is. `plan` is the plan's short hash; `point` is set for load clients only."""
+
+    run: str
+    owner: str
+    plan: str
+    arm: str
+    point: str = ""
+
+    def of(self, service: Service, host: Host) -> dict[str, str]:
+        seat = service.seat
+        labels = {
+            "run": self.run,
+            "owner": self.owner,
+            "plan": self.plan,
+            "arm": self.arm,
+            "role": seat.role,
+            "rank": str(seat.rank),
+            "spec": spec_hash(service, host),
+        }
+        if seat.node:
+            labels["node"] = str(seat.node)
+        if self.point:
+            labels["point"] = self.point
+        return {f"{PREFIX}.{name}": value for name, value in labels.items()}
+
+
+def spec_hash(service: Service, host: Host) -> str:
+    """What the container is, whoever runs it: equal means that a running one need not be started anew."""
+    text = json.dumps([service.model_dump(mode="json"), host.model_dump(mode="json")], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def container_name(service: Service, labels: Labels) -> str:
+    """fleet-<plan>-<seat>; a client's also names its point, as one follows the other."""
+    return "-".join(part for part in ("fleet", labels.plan, service.name, labels.point) if part)
+
+
+def scratch_path(host: Host, run: str) -> str:
+    """The run's own folder on the host, mounted at /fleet."""
+    return f"{host.scratch.rstrip('/')}/{run}"
+
+
+def run_argv(service: Service, host: Host, labels: Labels, *, env_file: str | None = None) -> list[str]:
+    """The container, detached. env_file: path on the host of the secrets' values, needed if the service has secrets.
+
+    Mounts fail if their source is missing (`--volume` would make an empty folder). --shm-size has no effect beside
+    --ipc host, where the host's own /dev/shm is seen; it stays for the day someone takes host IPC away.
+    """
+    argv = ["docker", "run", "-d", "--name", container_name(service, labels)]
+    argv += ["--pull", "never", "--network", "host", "--ipc", "host", "--init"]
+    argv += ["--stop-timeout", str(service.stop_timeout)]
+    argv += ["--log-driver", "json-file", "--log-opt", f"max-size={LOG_SIZE}", "--log-opt", f"max-file={LOG_FILES}"]
+    argv += ["--ulimit", "memlock=-1", "--ulimit", "stack=67108864", "--ulimit", "nofile=1048576", "--shm-size", "128g"]
+    argv += _devices(service, host)
+    argv += ["--privileged"] if host.privileged else []
+    argv += _mounts(service, host, labels.run)
+    argv += [part for name, value in environment(service, host).items() for part in ("--env", f"{name}={value}")]
+    argv += ["--env-file", env_file] if env_file else []
+    argv += [part for name, value in labels.of(service, host).items() for part in ("--label", f"{name}={value}")]
+    return [*argv, "--entrypoint", service.argv[0], service.image, *service.argv[1:]]
+
+
+def environment(service: Service, host: Host) -> dict[str, str]:
+    """The service's variables over the host's own. The plan refuses a variable that both set differently."""
+    return dict(sorted({**host.env, **service.env}.items()))
+
+
+def _devices(service: Service, host: Host) -> list[str]:
+    """Accelerators go to services that use GPUs, and to no other."""
+    if not service.gpu:
+        return []
+    argv = {"rocm": _rocm, "cuda": _cuda, "none": _none}[host.accelerator](service, host)
+    return argv + [part for device in host.devices for part in ("--device", device)]
+
+
+def _rocm(service: Service, host: Host) -> list[str]:
+    nodes = ["/dev/kfd", "/dev/dri", *(["/dev/infiniband"] if host.fabric.nics else [])]
+    argv = [part for node in nodes for part in ("--device", node)]
+    return [*argv, "--group-add", "video", "--cap-add", "SYS_PTRACE", "--security-opt", "seccomp=unconfined"]
+
+
+def _cuda(service: Service, host: Host) -> list[str]:
+    gpus = service.seat.gpus
+    some = ",".join(map(str, gpus))
+    argv = ["--gpus", "all" if len(gpus) == host.gpus else f'"device={some}"']
+    return argv + (["--device", "/dev/infiniband"] if host.fabric.nics else [])
+
+
+def _none(service: Service, host: Host) -> list[str]:
+    return []
+
+
+def _mounts(service: Service, host: Host, run: str) -> list[str]:
+    argv = []
+    for mount in service.mounts:
+        argv += ["--mount", f"type=bind,source={mount.source},target={mount.target}" + ",readonly" * mount.read_only]
+    argv += ["--mount", f"type=bind,source={scratch_path(host, run)},target={SCRATCH}"]
+    return argv + [part for mount in host.mounts for part in ("--volume", mount)]
+
+
+# --- other commands -------------------------------------------------------------------------------------------------
+
+
+def ps_argv(*filters: str) -> list[str]:
+    """All containers, running or not. filters: labels, as `dev.fleet.run=…`."""
+    argv = ["docker", "ps", "-a", "--no-trunc"]
+    argv += [part for label in filters for part in ("--filter", f"label={label}")]
+    return [*argv, "--format", "{{json .}}"]
+
+
+def inspect_argv(names: Sequence[str]) -> list[str]:
+    return ["docker", "inspect", "--type", "container", *names]
+
+
+def image_argv(images: Sequence[str]) -> list[str]:
+    return ["docker", "image", "inspect", *images]
+
+
+def images_argv() -> list[str]:
+    return ["docker", "images", "--no-trunc", "--format", "{{json .}}"]
+
+
+def stop_argv(names: Sequence[str]) -> list[str]:
+    """TERM, then KILL after the stop timeout that the container was started with."""
+    return ["docker", "stop", *names]
+
+
+def kill_argv(names: Sequence[str]) -> list[str]:
+    return ["docker", "kill", *names]
+
+
+def rm_argv(names: Sequence[str]) -> list[str]:
+    return ["docker", "rm", *names]
+
+
+def logs_argv(name: str, *, since: str | None = None, follow: bool = False, tail: int | None = None) -> list[str]:
+    argv = ["docker", "logs", "--timestamps"]
+    argv += ["--since", since] if since else []
+    argv += ["--follow"] if follow else []
+    argv += ["--tail", str(tail)] if tail is not None else []
+    return [*argv, name]
+
+
+def wait_argv(names: Sequence[str]) -> list[str]:
+    return ["docker", "wait", *names]
+
+
+def exec_argv(name: str, argv: Sequence[str]) -> list[str]:
+    return ["docker", "exec", name, *argv]
+
+
+def save_argv(images: Sequence[str]) -> list[str]:
+    return ["docker", "save", *images]
+
+
+def load_argv() -> list[str]:
+    return ["docker", "load"]
+
+
+def version_argv() -> list[str]:
+    return ["docker", "version", "--format", "{{json .}}"]
+
+
+def info_argv() -> list[str]:
+    return ["docker", "info", "--format", "{{json .}}"]
+
+
+# --- what docker answers --------------------------------------------------------------------------------------------
+
+
+class Container(Model):
+    """A line of `docker ps`. Of its labels only fleet's are kept, without their prefix; strangers have none."""
+
+    id: str
+    name: str
+    image: str
+    state: str
+    status: str
+    labels: dict[str, str] = {}
+
+    @property
+    def ours(self) -> bool:
+        return "run" in self.labels
+
+
+class State(Model):
+    """A container as `docker inspect` sees it. Times are as docker writes them, "" before the event."""
+
+    id: str
+    name: str
+    status: str
+    running: bool
+    exit_code: int
+    oom_killed: bool
+    error: str
+    image_id: str
+    started: str
+    finished: str
+    labels: dict[str, str] = {}
+
+    @property
+    def cause(self) -> str:
+        """Why it ended, in words."""
+        if self.oom_killed:
+            return f"exit {self.exit_code}: killed, out of memory"
+        known = {0: "ended", 125: "docker could not start it", 126: "the command is not executable"}
+        known |= {127: "the command is not in the image", 137: "killed", 139: "segmentation fault", 143: "terminated"}
+        words = known.get(self.exit_code, "failed")
+        return f"exit {self.exit_code}: {words}" + (f" ({self.error})" if self.error else "")
+
+
+class Image(Model):
+    """An image on one host. `layers` are diff IDs, lowest first; `digest` is the registry's, None without one."""
+
+    id: str
+    tags: tuple[str, ...] = ()
+    digest: str | None = None
+    size: int = 0
+    layers: tuple[str, ...] = ()
+    labels: dict[str, str] = {}
+
+    @property
+    def double(self) -> bool:
+        """A stand-in that plays an engine: its numbers are no measurement."""
+        return self.labels.get(f"{PREFIX}.double") == "1"
+
+
+def parse_ps(out: str) -> list[Container]:
+    return [_container(row) for row in _rows(out)]
+
+
+def parse_inspect(out: str) -> list[State]:
+    return [_state(row) for row in json.loads(out or "[]")]
+
+
+def parse_image(out: str) -> list[Image]:
+    """The answer to `image_argv`; also of a call that failed for some images: those that exist are listed."""
+    return [_image(row) for row in json.loads(out or "[]")]
+
+
+def parse_images(out: str) -> dict[str, str]:
+    """`repository:tag` → image ID. Untagged images are left out."""
+    rows = [row for row in _rows(out) if row.get("Repository") != "<none>" and row.get("Tag") != "<none>"]
+    return {f"{row['Repository']}:{row['Tag']}": row["ID"] for row in rows}
+
+
+def parse_version(out: str) -> tuple[str, str]:
+    """Versions of client and engine; "" for an engine that did not answer."""
+    row = json.loads(out)
+    return str((row.get("Client") or {}).get("Version", "")), str((row.get("Server") or {}).get("Version", ""))
+
+
+def parse_info(out: str) -> dict[str, Any]:
+    row = json.loads(out)
+    return dict(row) if isinstance(row, dict) else {}
+
+
+def when(text: str) -> datetime | None:
+    """A time as docker writes it (nanoseconds, UTC); None for its zero time."""
+    if not text or text.startswith("0001-"):
+        return None
+    head, _, fraction = text.rstrip("Z").partition(".")
+    return datetime.fromisoformat(f"{head}.{fraction[:6] or '0':0<6}+00:00")
+
+
+def _rows(out: str) -> Iterable[dict[str, Any]]:
+    return [json.loads(line) for line in out.splitlines() if line.strip().startswith("{")]
+
+
+def _container(row: dict[str, Any]) -> Container:
+    pairs = [pair.partition("=") for pair in str(row.get("Labels", "")).split(",")]
+    state = str(row.get("State") or _state_of(str(row.get("Status", ""))))
+    return Container(
+        id=row["ID"],
+        name=row["Names"],
+        image=row["Image"],
+        state=state,
+        status=str(row.get("Status", "")),
+        labels=_ours({key: value for key, _, value in pairs}),
+    )
+
+
+def _state_of(status: str) -> str:
+    """Old engines' `ps` has no State."""
+    head = status.split(" ")[0].lower()
+    return {"up": "running", "": "created"}.get(head, head)
+
+
+def _state(row: dict[str, Any]) -> State:
+    state = row["State"]
+    return State(
+        id=row["Id"],
+        name=row["Name"].lstrip("/"),
+        status=state["Status"],
+        running=state["Running"],
+        exit_code=state["ExitCode"],
+        oom_killed=state.get("OOMKilled", False),
+        error=state.get("Error", ""),
+        image_id=row["Image"],
+        started=_time(state.get("StartedAt", "")),
+        finished=_time(state.get("FinishedAt", "")),
+        labels=_ours(row.get("Config", {}).get("Labels") or {}),
+    )
+
+
+def _image(row: dict[str, Any]) -> Image:
+    digests = row.get("RepoDigests") or []
+    return Image(
+        id=row["Id"],
+        tags=tuple(row.get("RepoTags") or ()),
+        digest=digests[0].rpartition("@")[2] if digests else None,
+        size=int(row.get("Size", 0)),
+        layers=tuple((row.get("RootFS") or {}).get("Layers") or ()),
+        labels=dict((row.get("Config") or {}).get("Labels") or {}),
+    )
+
+
+def _time(text: str) -> str:
+    return "" if text.startswith("0001-") else text
+
+
+def _ours(labels: dict[str, str]) -> dict[str, str]:
+    start = f"{PREFIX}."
+    return {key.removeprefix(start): value for key, value in labels.items() if key.startswith(start)}

@@ -1,0 +1,384 @@
+"""ATOM: `python3 -m atom.entrypoints.openai_server`, disaggregated (prefill and decode workers) or as one server.
+
+Flags are spelled as the parser registers them (`--kv_cache_dtype`, not `--kv-cache-dtype`): older images know no other.
+Where each flag comes from: ORIGINS, and docs/flags.md at length. Facts: ROCm/ATOM ffdf3bb, InferenceX 843c625.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from fleet.errors import NotReady
+from fleet.model import prometheus
+from fleet.model.arm import Arm, Workers
+from fleet.model.base import KebabModel
+from fleet.model.check import Check, Response, answered
+from fleet.model.evidence import Counters
+from fleet.model.inventory import Host
+from fleet.model.seat import Placement, Seat
+from fleet.model.service import Mount, Port, Service
+
+FRAMEWORKS = ("atom-disagg", "atom")
+SPANS = False
+START_TIMEOUT = 5000
+METRICS_SETTLE = 6.0
+
+PORTS = {"prefill": 8010, "decode": 8020, "server": 8000}
+ENGINE_PORT = 8006
+HANDSHAKE_PORT = 6301
+DP_MASTER_PORT = 29500
+KV_ROLES = {"prefill": "kv_producer", "decode": "kv_consumer"}
+CONNECTORS = ("mooncake", "moriio")
+
+# Texts of ATOM's source; those of torch, HIP, uvicorn and zmq are the libraries' own.
+FATAL = (
+    r"Not enough memory for KV cache with block size\(",
+    r"Per-request cache tensor \(.* exceeds available KV budget",
+    r"is physically free on the GPU \(other processes may be holding memory\)",
+    r"HIP out of memory",
+    r"hipErrorNoBinaryForGpu",
+    r"HIP error:",
+    r"HIP err \d+ creating masked stream",
+    r"Failed to CUDA calloc",
+    r"default_weight_loader: shape mismatch",
+    r"RepositoryNotFound",
+    r"[Aa]ddress already in use",
+    r"Mooncake is not installed but kv_connector=",
+    r"Mooncake TransferEngine\.initialize\(\) failed \(ret=",
+    r"batch_register_memory FAILED",
+    r"MoRIIO is not available",
+    r"Failed to initialize all EngineCores, cleaning up",
+    r"Some processes failed to start, shutting down all",
+    r"Failed to start all EngineCore processes",
+    r"Received unexpected SHUTDOWN signal from DP rank",
+    r"proc died unexpectedly \(exitcode=",
+    r"openai_server(\.py)?: error: ",
+)
+
+TRANSFER_ERRORS = (
+    r"\[PRODUCER\] Timed out waiting for prefill data",
+    r"\[PRODUCER\] transfer failed for req",
+    r"RDMA chunk error",
+    r"batch_register_memory FAILED",
+    r"Handshake with .* failed",
+)
+
+PROGRESS = (
+    (r"Loading tokenizer from", "loading the tokenizer"),
+    (r"Initializing engine with model", "starting the engine"),
+    (r"Engine kwargs:", "loading weights"),
+    (r"Memory budget: total_gpu=", "KV cache sized"),
+    (r"EngineCores are fully initialized and ready", "engine ready"),
+    (r"Starting server on ", "binding HTTP"),
+    (r"Server started successfully and ready to accept requests", "serving"),
+)
+
+ORIGINS = {
+    "--model": "config: model, below /models; the path is the served name, too (--served-model-name defaults to it)",
+    "--host": "public recipe: all interfaces (peers and router come from other hosts)",
+    "--server-port": "public recipe: prefill 8010, decode 8020 (ATOM's own default where aggregated: 8000)",
+    "-tp": "config: tp",
+    "-pp": "config: pp",
+    "-pcp": "config: pcp-size",
+    "-dcp": "config: dcp-size",
+    "--trust-remote-code": "public recipe",
+    "--kv_cache_dtype": "model file: kv-cache-dtype (public recipe: fp8)",
+    "--block-size": "model file: block-size (public recipe: 16)",
+    "--gpu-memory-utilization": "model file: memory-fraction (public recipe: 0.85)",
+    "--enable_prefix_caching": "model file: prefix-caching",
+    "--no-enable_prefix_caching": "model file: prefix-caching (public recipe: off)",
+    "--max-model-len": "config: isl + osl + 256",
+    "--max-num-seqs": "prefill: model file (public recipe: 256); decode: the arm's largest concurrency",
+    "--cudagraph-capture-sizes": "public recipe: 1, 2, 4, then multiples of 8 to cudagraph-max; not on prefill",
+    "--enable-dp-attention": "config: dp-attn",
+    "--enable-tbo": "public recipe: on both roles of a DP attention arm",
+    "--enable-expert-parallel": "config: ep (the flag takes no size)",
+    "--method": "model file: mtp.method; on both roles, as the prefill must fill the draft layer's KV",
+    "--num-speculative-tokens": "config: DECODE_MTP_SIZE",
+    "--kv-transfer-config": "config: kv-p2p-transfer; role, own fast address and handshake port 6301",
+    "ATOM_HOST_IP": "inventory: the address peers use for KV transfer",
+    "HIP_VISIBLE_DEVICES": "fleet: only where a worker has fewer GPUs than its host",
+    "PYTHONUNBUFFERED": "public recipe: log lines come when they are written",
+}
+
+
+class Mtp(KebabModel):
+    """How the checkpoint drafts."""
+
+    method: Literal["mtp", "eagle3", "dspark"]
+
+
+class Options(KebabModel):
+    """How ATOM serves one model: section `atom` of recipes/models/<model>.yaml. What is not given keeps ATOM's default.
+
+    memory_fraction: of GPU memory, 0 to 1. prefill_max_num_seqs: requests of one prefill worker.
+    decode_max_num_seqs: an explicit cap of requests per decode rank. cudagraph_max: largest captured batch.
+    env: for every worker; dpa_env: added on DP attention arms. flags: passed as they are.
+    """
+
+    kv_cache_dtype: Literal["bf16", "fp8"] | None = None
+    block_size: int | None = None
+    memory_fraction: float | None = None
+    prefix_caching: bool | None = None
+    prefill_max_num_seqs: int = 256
+    decode_max_num_seqs: int | None = None
+    cudagraph_max: int = 256
+    env: dict[str, str] = {}
+    dpa_env: dict[str, str] = {}
+    mtp: Mtp | None = None
+    flags: tuple[str, ...] = ()
+
+
+def refusals(arm: Arm, options: Options) -> tuple[str, ...]:
+    reasons = [why for workers in arm.workers for why in _worker_refusals(workers)]
+    if arm.disagg and arm.kv_transfer not in CONNECTORS:
+        reasons.append(f"kv-p2p-transfer: {arm.kv_transfer}: ATOM has {', '.join(CONNECTORS)}")
+    if arm.spec == "draft_model":
+        reasons.append("spec-decoding: draft_model: fleet runs ATOM with the checkpoint's own drafts (mtp) only")
+    if arm.depth > 0 and options.mtp is None:
+        reasons.append(f"spec-decoding: mtp: the model file of {arm.model_basename} has no mtp method for ATOM")
+    ranks = _decode_ranks(arm)
+    if options.decode_max_num_seqs and max(arm.conc, default=0) > options.decode_max_num_seqs * ranks:
+        reasons.append(
+            f"concurrency {max(arm.conc)} is above what decode takes: "
+            f"decode-max-num-seqs {options.decode_max_num_seqs} × {ranks} rank{'s' if ranks != 1 else ''}"
+        )
+    reasons += [f"flags: {flag} is fleet's own to set" for flag in options.flags if flag.split("=")[0] in ORIGINS]
+    return tuple(reasons)
+
+
+def service(seat: Seat, placement: Placement, options: Options) -> Service:
+    arm, host = placement.arm, placement.host(seat.host)
+    workers = arm.of(seat.role)
+    argv = (
+        "python3", "-m", "atom.entrypoints.openai_server",
+        *_model(arm),
+        *_http(seat),
+        *_parallel(workers),
+        *_speculation(arm, options),
+        *_memory(options),
+        *_limits(seat, arm, options),
+        *_kv_transfer(seat, arm, host),
+        *options.flags,
+    )  # fmt: skip
+    env = _environment(seat, workers, arm, host, options)
+    return Service(
+        seat=seat,
+        kind="server",
+        image=arm.image,
+        argv=argv,
+        env=env,
+        mounts=(Mount(source=host.models, target="/models"),),
+        ports=_ports(seat, arm, workers),
+        http=PORTS[seat.role],
+        gpu=True,
+        stop_timeout=60,
+        origins=_origins(argv, env),
+        consumes=_consumes(arm, workers),
+    )
+
+
+def readiness(seat: Seat, placement: Placement) -> tuple[Check, ...]:
+    """Health says nothing of the engine (its answer is constant), so models and the transfer role are asked, too."""
+    arm = placement.arm
+    checks = [Check("health", "/health", answered), Check("model", "/v1/models", lambda r: _serves(r, arm.model_path))]
+    if arm.disagg:
+        workers = arm.of(seat.role)
+        checks.append(Check("KV role", "/kv_transfer_info", lambda r: _transfers(r, workers)))
+    return tuple(checks)
+
+
+def counters(metrics: str) -> Counters:
+    """Summed over all label sets. MTP counters are 0 when MTP is off. For freshness see METRICS_SETTLE."""
+    samples = prometheus.parse(metrics)
+    return Counters(
+        finished=prometheus.total(samples, "atom:requests_finished_total"),
+        prompt_tokens=prometheus.total(samples, "atom:prompt_tokens_total"),
+        generated_tokens=prometheus.total(samples, "atom:generation_tokens_total"),
+        drafted=prometheus.total(samples, "atom:mtp_draft_tokens_total"),
+        accepted=prometheus.total(samples, "atom:mtp_accepted_tokens_total"),
+        steps=prometheus.total(samples, "atom:mtp_decode_steps_total"),
+    )
+
+
+def prefill_request(model: str, prompt: str, max_tokens: int) -> dict[str, Any]:
+    """What a router sends to prefill: one token, no stream. `max_tokens` is decode's affair."""
+    body = _completion(model, prompt, 1)
+    return {**body, "kv_transfer_params": {"do_remote_decode": True, "do_remote_prefill": False}}
+
+
+def decode_request(
+    model: str, prompt: str, max_tokens: int, answer: Mapping[str, Any], info: Mapping[str, Any]
+) -> dict[str, Any]:
+    """What a router sends to decode, from prefill's `answer` and prefill's /kv_transfer_info.
+
+    Raises NotReady if prefill handed over no transfer parameters.
+    """
+    handed = answer.get("kv_transfer_params")
+    if not isinstance(handed, Mapping):
+        raise NotReady("prefill answered without kv_transfer_params: decode would wait for ever")
+    params = dict(handed)
+    params["remote_tp_size"] = info.get("tp_size", 1)
+    params["remote_dp_size"] = info.get("dp_size", 1)
+    if isinstance(params.get("dp_rank"), int):
+        params["remote_dp_rank"] = params["dp_rank"]
+    return {**_completion(model, prompt, max_tokens), "kv_transfer_params": params}
+
+
+def informational(arm: Arm) -> dict[str, str]:
+    notes = {"kv-transfer proxy_ip": "no engine reads it"} if arm.disagg else {}
+    for workers in arm.workers:
+        if workers.ep != 1:
+            notes[f"{workers.role}.ep size {workers.ep}"] = "--enable-expert-parallel takes no size"
+    return notes
+
+
+def _worker_refusals(workers: Workers) -> list[str]:
+    if not workers.dp_attn:
+        return []
+    sizes = {"pp": workers.pp, "pcp-size": workers.pcp}
+    return [f"{workers.role}: dp-attn with {name}: {size}: ATOM refuses it" for name, size in sizes.items() if size > 1]
+
+
+def _model(arm: Arm) -> list[str]:
+    return ["--model", arm.model_path, "--trust-remote-code"]
+
+
+def _http(seat: Seat) -> list[str]:
+    return ["--host", "0.0.0.0", "--server-port", str(PORTS[seat.role])]
+
+
+def _parallel(workers: Workers) -> list[str]:
+    argv = ["-tp", str(workers.tp)]
+    for flag, size in (("-pp", workers.pp), ("-pcp", workers.pcp), ("-dcp", workers.dcp)):
+        argv += [flag, str(size)] if size != 1 else []
+    argv += ["--enable-expert-parallel"] if workers.ep != 1 else []
+    argv += ["--enable-dp-attention", "--enable-tbo"] if workers.dp_attn else []
+    return argv
+
+
+def _speculation(arm: Arm, options: Options) -> list[str]:
+    if not arm.depth or options.mtp is None:
+        return []
+    return ["--method", options.mtp.method, "--num-speculative-tokens", str(arm.depth)]
+
+
+def _memory(options: Options) -> list[str]:
+    argv = ["--kv_cache_dtype", options.kv_cache_dtype] if options.kv_cache_dtype else []
+    argv += ["--block-size", str(options.block_size)] if options.block_size else []
+    if options.memory_fraction is not None:
+        argv += ["--gpu-memory-utilization", str(options.memory_fraction)]
+    if options.prefix_caching is not None:
+        argv.append("--enable_prefix_caching" if options.prefix_caching else "--no-enable_prefix_caching")
+    return argv
+
+
+def _limits(seat: Seat, arm: Arm, options: Options) -> list[str]:
+    argv = ["--max-model-len", str(arm.max_model_len), "--max-num-seqs", str(_max_num_seqs(seat, arm, options))]
+    if seat.role != "prefill":
+        argv += ["--cudagraph-capture-sizes", json.dumps(capture_sizes(options.cudagraph_max), separators=(",", ":"))]
+    return argv
+
+
+def _max_num_seqs(seat: Seat, arm: Arm, options: Options) -> int:
+    if seat.role == "prefill":
+        return options.prefill_max_num_seqs
+    largest = max(arm.conc)
+    return min(largest, options.decode_max_num_seqs) if options.decode_max_num_seqs else largest
+
+
+def capture_sizes(largest: int) -> list[int]:
+    """1, 2, 4, then multiples of 8."""
+    return [size for size in (1, 2, 4) if size <= largest] + list(range(8, largest + 1, 8))
+
+
+def _kv_transfer(seat: Seat, arm: Arm, host: Host) -> list[str]:
+    if not arm.disagg:
+        return []
+    config = {
+        "kv_role": KV_ROLES[seat.role],
+        "kv_connector": arm.kv_transfer,
+        "proxy_ip": host.fast_address,
+        "handshake_port": HANDSHAKE_PORT,
+    }
+    return ["--kv-transfer-config", json.dumps(config, separators=(",", ":"))]
+
+
+def _environment(seat: Seat, workers: Workers, arm: Arm, host: Host, options: Options) -> dict[str, str]:
+    env = {"PYTHONUNBUFFERED": "1", **options.env, **(options.dpa_env if workers.dp_attn else {})}
+    if arm.disagg:
+        env["ATOM_HOST_IP"] = host.fast_address
+    if host.accelerator == "rocm" and len(seat.gpus) < host.gpus:
+        env["HIP_VISIBLE_DEVICES"] = ",".join(map(str, seat.gpus))
+    return dict(sorted(env.items()))
+
+
+def _ports(seat: Seat, arm: Arm, workers: Workers) -> tuple[Port, ...]:
+    """A handshake port a rank, 6301 + pp_rank × (dp × tp) + dp_rank × tp + tp_rank: as many as the worker has GPUs."""
+    ports = [
+        Port(name="http", number=PORTS[seat.role]),
+        Port(name="engine", number=ENGINE_PORT, public=False),
+    ]
+    if workers.dp_attn:
+        ports.append(Port(name="dp-master", number=DP_MASTER_PORT, public=False))
+    if arm.disagg:
+        ranks = range(workers.gpus_each)
+        ports += [Port(name=f"handshake{rank}", number=HANDSHAKE_PORT + rank) for rank in ranks]
+    return tuple(ports)
+
+
+def _origins(argv: tuple[str, ...], env: Mapping[str, str]) -> dict[str, str]:
+    known = {name: ORIGINS[name] for name in (*argv, *env) if name in ORIGINS}
+    return known | {name: "model file: env (public recipe)" for name in env if name not in ORIGINS}
+
+
+def _consumes(arm: Arm, workers: Workers) -> tuple[str, ...]:
+    names = ["image", "model", "framework", "max_model_len", "conc", "disagg", "spec", "depth"]
+    names += ["kv_transfer"] if arm.disagg else []
+    names += [f"{workers.role}.{field}" for field in ("tp", "pp", "ep", "dcp", "pcp", "dp_attn")]
+    if arm.depth and "DECODE_MTP_SIZE" in workers.settings:
+        names.append(f"{workers.role}.settings.DECODE_MTP_SIZE")
+    return tuple(names)
+
+
+def _decode_ranks(arm: Arm) -> int:
+    workers = next(workers for workers in arm.workers if workers.role != "prefill")
+    return workers.count * (workers.tp if workers.dp_attn else 1)
+
+
+def _serves(response: Response, model: str) -> str:
+    if why := answered(response):
+        return why
+    names = [str(card.get("id")) for card in response.table().get("data", []) if isinstance(card, dict)]
+    return "" if model in names else f"serves {', '.join(names) or 'nothing'} instead of {model}"
+
+
+def _transfers(response: Response, workers: Workers) -> str:
+    """Role, sizes and port as planned. Under DP attention -tp n becomes n data-parallel ranks: either view is right."""
+    if why := answered(response):
+        return why
+    info = response.table()
+    faults = []
+    if info.get("kv_role") != KV_ROLES[workers.role]:
+        faults.append(f"kv_role is {info.get('kv_role')} instead of {KV_ROLES[workers.role]}")
+    sizes = (info.get("tp_size"), info.get("dp_size"))
+    tp = workers.tp
+    planned = {(tp, 1), (1, tp), (tp, tp)} if workers.dp_attn else {(tp, 1)}
+    if sizes not in planned:
+        faults.append(f"tp_size {sizes[0]}, dp_size {sizes[1]} instead of a worker with tp {tp}")
+    if info.get("handshake_port") != HANDSHAKE_PORT:
+        faults.append(f"handshake_port is {info.get('handshake_port')} instead of {HANDSHAKE_PORT}")
+    return "; ".join(faults)
+
+
+def _completion(model: str, prompt: str, max_tokens: int) -> dict[str, Any]:
+    return {
+        "model": model,
+        "prompt": prompt,
+        "max_tokens": max_tokens,
+        "temperature": 0,
+        "ignore_eos": True,
+        "stream": False,
+    }
