@@ -10,7 +10,6 @@ import contextlib
 import copy
 import logging
 import os
-import posixpath
 import secrets
 import socket
 import struct
@@ -24,6 +23,7 @@ import fabric
 import paramiko
 
 from fleet.errors import CommandTimeout, HostError, HostKeyError, Interrupted, LoginError, Unreachable
+from fleet.hosts.archive import TAR_OK, tar_argv
 from fleet.hosts.base import CHUNK, GRACE, KILL_AFTER, Argv, Deadline, Outcome, Tail, checked, chunks, named, quoted
 from fleet.hosts.route import Route, resolve, split_jump
 from fleet.hosts.trust import KnownHosts, Untrusted
@@ -646,16 +646,6 @@ def wrapped(argv: Argv, token: str, seconds: float) -> str:
     """The shell text that sshd hands to the login shell: our argv, bounded by coreutils' timeout."""
     bound = ["timeout", "-k", str(KILL_AFTER), f"{seconds + 0.001:.3f}"]
     return quoted(["sh", "-c", OUTER, INNER, token, *bound, *argv])
-
-
-TAR_OK = (0, 1)
-"""GNU tar ends with 1 when a file changed while it was read."""
-
-
-def tar_argv(path: str) -> list[str]:
-    """Pack one file or folder. Hard links are packed as the files they are."""
-    folder, name = posixpath.split(path.rstrip("/") or "/")
-    return ["tar", "-C", folder or ".", "--hard-dereference", "-cf", "-", "--", name or "."]
 
 
 def agent_answers(seconds: float = 2.0) -> bool:
