@@ -6,11 +6,23 @@ A transport takes argv lists, never strings, and gives every call a deadline. It
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import BinaryIO, Protocol
 
+from fleet.errors import CommandFailed
+
 Argv = Sequence[str]
+
+GRACE = 1.0
+"""Seconds a call may overrun its timeout: the answer of a command that the host itself has just ended is on its way."""
+
+KILL_AFTER = 5
+"""Seconds between the polite end of a command (SIGTERM) and the certain one (SIGKILL)."""
+
+CHUNK = 64 * 1024
+"""Bytes moved at a time."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +88,62 @@ class Transport(Protocol):
         """The shell line an operator would type to do the same by hand."""
         ...
 
+    def cancel(self) -> None:
+        """End every call in flight, here and on the machine; each raises Interrupted. Later calls work again."""
+        ...
+
     def close(self) -> None: ...
+
+
+class Deadline:
+    """A point in time that every step of a call shares."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self.begun = time.monotonic()
+
+    def spent(self) -> float:
+        return time.monotonic() - self.begun
+
+    def left(self) -> float:
+        """Seconds until it passes, never negative."""
+        return max(0.0, self.seconds - self.spent())
+
+
+class Tail:
+    """The last `limit` bytes of a stream; all of it where `limit` is None."""
+
+    def __init__(self, limit: int | None = None) -> None:
+        self.limit = limit
+        self._data = bytearray()
+
+    def add(self, data: bytes) -> None:
+        self._data += data
+        if self.limit is not None and len(self._data) > 2 * self.limit:
+            del self._data[: -self.limit]
+
+    def bytes(self) -> bytes:
+        return bytes(self._data if self.limit is None else self._data[-self.limit :])
+
+
+def chunks(data: bytes) -> Iterator[bytes]:
+    for start in range(0, len(data), CHUNK):
+        yield data[start : start + CHUNK]
+
+
+def named(argv: Argv, width: int = 100) -> str:
+    """A command as messages show it: one line, not too long."""
+    text = " ".join(quoted(argv).split())
+    return f"`{text if len(text) <= width else text[: width - 1] + '…'}`"
+
+
+def checked(outcome: Outcome, hint: str, allowed: Sequence[int] = (0,)) -> Outcome:
+    """The outcome, or CommandFailed with the exit code and the last lines the command wrote."""
+    if outcome.code in allowed:
+        return outcome
+    said = (outcome.err.strip() or outcome.out.strip()).splitlines()[-5:]
+    what = "\n".join([f"{named(outcome.argv)} ended with code {outcome.code}", *(f"  {line}" for line in said)])
+    raise CommandFailed(what, where=outcome.host, hint=hint)
 
 
 def quoted(argv: Argv) -> str:

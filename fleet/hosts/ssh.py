@@ -1,0 +1,701 @@
+"""SSH, on Fabric: connections that are verified, shared by threads and bounded in time; commands that end.
+
+Fabric opens connections; commands run on the channels of its paramiko transport, where bytes and deadlines are under
+control. docs/hosts.md lists what Fabric does otherwise and where each of it is put right.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import logging
+import os
+import secrets
+import socket
+import struct
+import threading
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+from concurrent.futures import wait as wait_for
+from typing import Any, BinaryIO
+
+import fabric
+import paramiko
+
+from fleet.errors import CommandTimeout, HostError, HostKeyError, Interrupted, LoginError, Unreachable
+from fleet.hosts.archive import TAR_OK, tar_argv
+from fleet.hosts.base import CHUNK, GRACE, KILL_AFTER, Argv, Deadline, Outcome, Tail, checked, chunks, named, quoted
+from fleet.hosts.route import Route, resolve, split_jump
+from fleet.hosts.trust import KnownHosts, Untrusted
+
+SESSIONS = 8
+"""Channels on one connection, before another is opened. sshd's MaxSessions is 10; two stay free to end commands."""
+
+TICK = 0.2
+"""Seconds after which a waiting call looks whether it was cancelled."""
+
+PREAMBLE = 64 * 1024
+"""Bytes that a login shell's start-up files may print before the command begins."""
+
+HOST_KEYS = (
+    "ssh-ed25519",
+    "ecdsa-sha2-nistp256",
+    "ecdsa-sha2-nistp384",
+    "ecdsa-sha2-nistp521",
+    "rsa-sha2-512",
+    "rsa-sha2-256",
+)
+
+# The outer shell turns death by a signal into 128 + n: paramiko drops the `exit-signal` message. The inner one tells
+# which process to end and that the command begins now: whatever a login shell printed before is noise.
+OUTER = 'sh -c "$0" "$@"; exit $?'
+INNER = 'echo "$0 $$"; exec "$@"'
+
+WRITE = """umask 077; trap 'rm -f -- "$1"' EXIT; trap 'exit 1' HUP INT TERM
+cat >"$1" || exit; [ "$(wc -c <"$1")" -eq "$2" ] || { echo "the data arrived incomplete" >&2; exit 1; }
+chmod "$3" "$1" && mv -fT -- "$1" "$4" """
+
+paramiko_log = logging.getLogger("paramiko")
+paramiko_log.addHandler(logging.NullHandler())
+paramiko_log.propagate = False
+
+
+class Link:
+    """One open connection. `busy` counts the calls on it; a retired one takes no more and closes after the last."""
+
+    def __init__(self, connection: fabric.Connection, limit: float) -> None:
+        self.transport: paramiko.Transport = connection.transport
+        self.connection = connection
+        self.limit = limit
+        self.busy = 0
+        self.retired = False
+
+    @property
+    def usable(self) -> bool:
+        return not self.retired and bool(self.transport.is_active())
+
+    def close(self) -> None:
+        """Closing may have to wait for a dead peer: nobody waits for it."""
+        threading.Thread(target=self.connection.close, name="fleet-close", daemon=True).start()
+
+
+class Call:
+    """One command on its way: what the threads that serve it share."""
+
+    def __init__(self) -> None:
+        self.token = f"fleet-{secrets.token_hex(8)}"
+        self.opened: Future[paramiko.Channel] = Future()
+        self.trouble: BaseException | None = None
+        self.pid: int | None = None
+        self.cancelled = False
+        self._before = bytearray()
+
+    def body(self, data: bytes) -> bytes:
+        """What the command itself wrote: everything after the line that names its process."""
+        if self.pid is not None:
+            return data
+        self._before += data
+        _, found, rest = self._before.partition(self.token.encode() + b" ")
+        number, ended, rest = rest.partition(b"\n")
+        if not found or not ended:
+            return b""
+        self.pid = int(number)
+        return bytes(rest)
+
+    @property
+    def flooded(self) -> bool:
+        return self.pid is None and len(self._before) > PREAMBLE
+
+    @property
+    def noise(self) -> bytes:
+        return bytes(self._before)
+
+
+class SSH:
+    """One machine behind sshd. All arguments but the name may come from ssh_config; given ones win.
+
+    address: host name, IP or an ssh_config alias; the name itself where it is None.
+    gateway: `[user@]host[:port]`, several separated by commas, or `none`; opened once, shared by all hosts behind it.
+    identity, ssh_config, known_hosts: paths. A given ssh_config is the only one read, like `ssh -F`.
+    connect_timeout: seconds for each of: TCP connect, banner and key exchange, login, opening a channel.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        address: str | None = None,
+        user: str | None = None,
+        port: int | None = None,
+        gateway: str | None = None,
+        identity: str | None = None,
+        ssh_config: str | None = None,
+        known_hosts: str | None = None,
+        connect_timeout: float = 10.0,
+    ) -> None:
+        self.name = name
+        self.connect_timeout = connect_timeout
+        self._target = address or name
+        self._given = {"user": user, "port": port, "gateway": gateway}
+        self._files = {"identity": identity, "ssh_config": ssh_config, "known_hosts": known_hosts}
+        self._sessions: float = SESSIONS
+        self._route: Route | None = None
+        self._gateway: SSH | None = None
+        self._lock = threading.Lock()
+        self._links: list[Link] = []
+        self._attempt: Future[None] | None = None
+        self._calls: set[Call] = set()
+
+    # ------------------------------------------------------------------ commands
+
+    def run(self, argv: Argv, *, timeout: float = 30.0, stdin: bytes | None = None, check: bool = True) -> Outcome:
+        """See Transport.run. What a login shell prints before the command is dropped from stdout."""
+        kept = Tail()
+        outcome = self._call(argv, Deadline(timeout), chunks(stdin or b""), kept.add, Tail())
+        outcome = Outcome(self.name, outcome.argv, outcome.code, kept.bytes(), outcome.stderr, outcome.seconds)
+        return checked(outcome, self._hint(argv)) if check else outcome
+
+    def stream(
+        self,
+        argv: Argv,
+        *,
+        timeout: float,
+        source: Iterable[bytes] | None = None,
+        sink: Callable[[bytes], object] | None = None,
+        check: bool = True,
+    ) -> Outcome:
+        """See Transport.stream. The outcome keeps the last 64 KiB of stderr and no stdout."""
+        outcome = self._call(argv, Deadline(timeout), source or (), sink or (lambda _: None), Tail(CHUNK))
+        return checked(outcome, self._hint(argv)) if check else outcome
+
+    def put(self, data: bytes, path: str, *, mode: int = 0o644, timeout: float = 60.0) -> None:
+        """See Transport.put. The file gets its name only after every byte of it arrived."""
+        aside = f"{path}.tmp.{secrets.token_hex(4)}"
+        self.run(["sh", "-c", WRITE, "sh", aside, str(len(data)), f"{mode:o}", path], timeout=timeout, stdin=data)
+
+    def get(self, path: str, sink: BinaryIO, *, timeout: float = 600.0) -> None:
+        """See Transport.get. A file that grows meanwhile, as a log does, is fine."""
+        argv = tar_argv(path)
+        outcome = self.stream(argv, timeout=timeout, sink=sink.write, check=False)
+        checked(outcome, self._hint(argv), allowed=TAR_OK)
+
+    def cancel(self) -> None:
+        with self._lock:
+            calls = list(self._calls)
+        for call in calls:
+            call.cancelled = True
+
+    def close(self) -> None:
+        """End all connections. Commands in flight raise Unreachable; a later call connects anew."""
+        with self._lock:
+            links, self._links = self._links, []
+            gateway, self._gateway = self._gateway, None
+            self._attempt = None
+        for link in links:
+            link.retired = True
+            link.close()
+        if gateway is not None:
+            release_gateway(gateway)
+
+    def ssh_line(self, argv: Argv = ()) -> str:
+        words = ["ssh"]
+        if self._files["ssh_config"]:
+            words += ["-F", self._files["ssh_config"]]
+        words += self._options()
+        gateway = self._given["gateway"]
+        if gateway and (self._files["identity"] or self._files["known_hosts"]) and "," not in str(gateway):
+            words += ["-o", f"ProxyCommand={self._proxy_line(str(gateway))}"]
+        elif gateway:
+            words += ["-J", str(gateway)]
+        return " ".join([quoted([*words, *self._destination()]), *([quoted([quoted(argv)])] if argv else [])])
+
+    def _options(self) -> list[str]:
+        identity, known = self._files["identity"], self._files["known_hosts"]
+        return [*(["-i", identity] if identity else []), *(["-o", f"UserKnownHostsFile={known}"] if known else [])]
+
+    def _proxy_line(self, gateway: str) -> str:
+        user, host, port = split_jump(gateway)
+        config = ["-F", self._files["ssh_config"]] if self._files["ssh_config"] else []
+        words = ["ssh", *config, *self._options(), "-W", "%h:%p", *(["-p", str(port)] if port else [])]
+        return quoted([*words, f"{user}@{host}" if user else host])
+
+    def _destination(self) -> list[str]:
+        """An alias stays an alias; an address is told with port and user, so that the line works anywhere."""
+        user, port = self._given["user"], self._given["port"]
+        try:
+            route = self.route
+        except HostError:
+            return [self._target]
+        if route.host == self._target:
+            return ["-p", str(route.port), f"{route.user}@{route.host}"]
+        return [*(["-p", str(port)] if port else []), f"{user}@{self._target}" if user else self._target]
+
+    def _hint(self, argv: Argv) -> str:
+        return f"try:  {self.ssh_line(argv)}"
+
+    # ------------------------------------------------------------------ one call
+
+    def _call(
+        self,
+        argv: Argv,
+        deadline: Deadline,
+        source: Iterable[bytes],
+        sink: Callable[[bytes], object],
+        errors: Tail,
+    ) -> Outcome:
+        call = Call()
+        with self._lock:
+            self._calls.add(call)
+        try:
+            link = self._start(call, argv, deadline, source)
+            try:
+                code, begun = self._follow(call, argv, deadline, sink, errors)
+            except BaseException as problem:
+                self._abandon(call, link, wait=not isinstance(problem, CommandTimeout))
+                raise
+            self._release(link)
+        finally:
+            with self._lock:
+                self._calls.discard(call)
+        return self._outcome(call, argv, deadline, code, begun, errors)
+
+    def _start(self, call: Call, argv: Argv, deadline: Deadline, source: Iterable[bytes]) -> Link:
+        """A connection with the command's channel open on it. Tried anew once: until then nothing was started."""
+        fresh = False
+        while True:
+            link = self._acquire(call, deadline)
+            call.opened = Future()
+            self._thread("feed", self._feed, call, link, argv, deadline, source)
+            try:
+                self._wait(call, call.opened, min(self.connect_timeout, deadline.left()))
+                return link
+            except paramiko.ChannelException as refused:
+                if not self._narrow(link):
+                    raise self._unreachable(f"sshd opens no session: {refused.text}") from refused
+            except (OSError, EOFError, paramiko.SSHException) as lost:
+                if not call.opened.cancel() and not call.opened.exception():
+                    return link
+                self._retire(link)
+                if fresh or not deadline.left():
+                    raise self._unreachable(f"the connection was lost: {lost or 'closed'}") from lost
+                fresh = True
+            except BaseException:
+                if call.opened.cancel() or call.opened.exception():
+                    self._retire(link)
+                else:
+                    self._abandon(call, link)
+                raise
+
+    def _feed(self, call: Call, link: Link, argv: Argv, deadline: Deadline, source: Iterable[bytes]) -> None:
+        """Open the channel, start the command, feed its stdin. May hang on a cut link: nobody waits for its return.
+
+        A call that gave up waiting has cancelled the future, and its command is not started.
+        """
+        opened = call.opened
+        try:
+            channel = link.transport.open_session(timeout=min(self.connect_timeout, deadline.left()))
+        except BaseException as problem:
+            if opened.set_running_or_notify_cancel():
+                opened.set_exception(problem)
+            return
+        if not opened.set_running_or_notify_cancel():
+            channel.close()
+            return
+        opened.set_result(channel)
+        try:
+            channel.exec_command(wrapped(argv, call.token, deadline.left()))
+        except (OSError, EOFError, paramiko.SSHException):
+            channel.close()  # the reader finds a channel without an exit code
+            return
+        try:
+            if all(sent(channel, data) for data in source):
+                channel.shutdown_write()
+        except (OSError, EOFError, paramiko.SSHException) as problem:
+            call.trouble = None if channel.closed else problem
+            channel.close()
+        except BaseException as problem:
+            call.trouble = problem
+            channel.close()
+
+    def _narrow(self, link: Link) -> bool:
+        """sshd refused one more channel: remember how many it takes. False where it takes not even one."""
+        with self._lock:
+            link.busy -= 1
+            self._sessions = link.limit = max(1, min(link.limit, link.busy))
+            return link.busy > 0
+
+    def _thread(self, task: str, target: Callable[..., object], *args: object) -> threading.Thread:
+        thread = threading.Thread(target=target, args=args, name=f"fleet-{task}-{self.name}", daemon=True)
+        thread.start()
+        return thread
+
+    def _follow(
+        self, call: Call, argv: Argv, deadline: Deadline, sink: Callable[[bytes], object], errors: Tail
+    ) -> tuple[int, float]:
+        """Read until the command ends. Returns its exit code and the seconds since the call began when it started."""
+        channel = call.opened.result()
+        begun = deadline.spent()
+        drain = self._thread("drain", self._drain, channel, errors)
+        while data := self._receive(call, channel, argv, deadline):
+            if body := call.body(data):
+                sink(body)
+            if call.flooded:
+                raise LoginError("the login shell floods stdout before the command", where=self.name)
+        while drain.is_alive() or not channel.status_event.is_set():
+            self._check(call, argv, deadline)
+            drain.join(TICK)
+            channel.status_event.wait(TICK if not drain.is_alive() else 0)
+        if call.trouble is not None:
+            raise call.trouble
+        return channel.exit_status, begun
+
+    def _receive(self, call: Call, channel: paramiko.Channel, argv: Argv, deadline: Deadline) -> bytes:
+        while True:
+            self._check(call, argv, deadline)
+            channel.settimeout(TICK)
+            with contextlib.suppress(TimeoutError):
+                return bytes(channel.recv(CHUNK))
+
+    def _check(self, call: Call, argv: Argv, deadline: Deadline) -> None:
+        if call.cancelled:
+            raise Interrupted(f"{named(argv)} was interrupted", where=self.name)
+        if deadline.spent() > deadline.seconds + GRACE:
+            raise self._overdue(argv, deadline, "no word of its end: it may be running still")
+
+    @staticmethod
+    def _drain(channel: paramiko.Channel, errors: Tail) -> None:
+        while True:
+            with contextlib.suppress(TimeoutError):
+                data = channel.recv_stderr(CHUNK)
+                if not data:
+                    return
+                errors.add(data)
+
+    def _outcome(self, call: Call, argv: Argv, deadline: Deadline, code: int, begun: float, errors: Tail) -> Outcome:
+        spent = deadline.spent()
+        if code == -1:
+            started = "it may have done its work" if call.pid else "it is not known to have started"
+            raise self._unreachable(f"the connection was lost during {named(argv)}: {started}", argv)
+        # Codes 124 and 137 are also what a command itself may end with: it was the deadline only where it has passed.
+        if code in (124, 137) and spent >= deadline.seconds:
+            raise self._overdue(argv, deadline, "ended there")
+        if call.pid is None:
+            said = (errors.bytes() or call.noise).decode("utf-8", "replace").strip().splitlines()
+            what = f"the login shell did not run the command (code {code})"
+            raise LoginError(": ".join([what, *said[-1:]]), where=self.name, hint=self._hint(["true"]))
+        return Outcome(self.name, tuple(argv), code, b"", errors.bytes(), spent)
+
+    def _overdue(self, argv: Argv, deadline: Deadline, how: str) -> CommandTimeout:
+        what = f"{named(argv)} did not end within {deadline.seconds:g} s; {how}"
+        return CommandTimeout(what, where=self.name, hint=self._hint(argv))
+
+    def _abandon(self, call: Call, link: Link, *, wait: bool = True) -> None:
+        """Leave a command that still runs: end it over a second channel, as far as the link allows.
+
+        sshd sends no signal when a channel without a terminal closes. Where this fails, the remote `timeout` ends it.
+        """
+        done = self._thread("end", self._end, call, link)
+        if wait:
+            done.join(2 * GRACE)
+
+    def _end(self, call: Call, link: Link) -> None:
+        channel = call.opened.result()
+        sound = False
+        try:
+            channel.settimeout(GRACE)
+            while call.pid is None and (data := channel.recv(CHUNK)):
+                call.body(data)
+            if call.pid is not None:
+                killer = link.transport.open_session(timeout=2 * GRACE)
+                killer.settimeout(2 * GRACE)
+                killer.exec_command(quoted(["kill", "-TERM", str(call.pid)]))
+                killer.recv(1)
+                killer.close()
+            sound = True
+        except (OSError, EOFError, paramiko.SSHException):
+            pass
+        finally:
+            (self._release if sound else self._retire)(link)
+            channel.close()
+
+    def _wait(self, call: Call, future: Future[Any], seconds: float) -> None:
+        """Wait for the future. Raises its exception, TimeoutError after `seconds`, Interrupted when cancelled."""
+        patience = Deadline(seconds)
+        while not wait_for([future], timeout=min(TICK, patience.left())).done:
+            if call.cancelled:
+                raise Interrupted("interrupted while connecting", where=self.name)
+            if not patience.left():
+                raise TimeoutError(f"no answer within {seconds:.3g} s")
+        future.result()
+
+    # ------------------------------------------------------------------ connections
+
+    @property
+    def route(self) -> Route:
+        """Where this host really is, after ssh_config: what is used is seen."""
+        if self._route is None:
+            try:
+                self._route = resolve(self._target, **self._given, **self._files)  # type: ignore[arg-type]
+            except HostError as problem:
+                raise HostError(problem.what, where=self.name, hint=problem.hint) from problem
+        return self._route
+
+    def _acquire(self, call: Call, deadline: Deadline) -> Link:
+        """A connection with room for one more call; opened by one thread while the others wait for it."""
+        while True:
+            with self._lock:
+                self._links = [link for link in self._links if link.usable]
+                for link in self._links:
+                    if link.busy < link.limit:
+                        link.busy += 1
+                        return link
+                if self._attempt is None:
+                    self._attempt = Future()
+                    self._thread("open", self._connect, self._attempt)
+                attempt = self._attempt
+            try:
+                self._wait(call, attempt, deadline.left())
+            except TimeoutError:
+                if attempt.done():
+                    raise
+                what = f"no answer from {self.route} within {deadline.seconds:g} s"
+                raise Unreachable(what, where=self.name, hint=self._hint(["true"])) from None
+            except HostError as problem:
+                raise copy.copy(problem) from problem.__cause__
+
+    def _connect(self, attempt: Future[None]) -> None:
+        link: Link | None = None
+        problem: BaseException | None = None
+        try:
+            link = Link(self._open(), self._sessions)
+        except BaseException as caught:
+            problem = self._translated(caught)
+        with self._lock:
+            wanted = self._attempt is attempt
+            if wanted:
+                self._attempt = None
+            if link is not None and wanted:
+                self._links.append(link)
+        if link is not None and not wanted:
+            link.close()
+            problem = self._unreachable("the connection was closed here")
+        if problem is not None:
+            attempt.set_exception(problem)
+        else:
+            attempt.set_result(None)
+
+    def _open(self) -> fabric.Connection:
+        route = self.route
+        missing = [path for path in route.identities if not os.path.isfile(path)]
+        if missing:
+            what = f"no such identity file: {missing[0]}"
+            raise LoginError(what, where=self.name, hint="correct it in the inventory")
+        trust = KnownHosts(route.label, route.known_hosts)
+        options: dict[str, Any] = {
+            "banner_timeout": self.connect_timeout,
+            "auth_timeout": self.connect_timeout,
+            "channel_timeout": self.connect_timeout,
+            "key_filename": list(route.identities),
+            "look_for_keys": not route.identities_only,
+            "allow_agent": agent_answers() and (not route.identities_only or any(map(locked, route.identities))),
+            "disabled_algorithms": {"keys": trust.unwanted(HOST_KEYS)},
+        }
+        if route.jumps:
+            options["sock"] = self._through(route)
+        connection = fabric.Connection(
+            route.host,
+            user=route.user,
+            port=route.port,
+            config=fabric.Config(lazy=True, ssh_config=paramiko.SSHConfig()),
+            gateway=None if route.jumps else route.proxy_command,
+            connect_timeout=self.connect_timeout,
+            connect_kwargs=options,
+        )
+        connection.client.set_missing_host_key_policy(trust)
+        try:
+            connection.open()
+        except BaseException:
+            connection.client.close()
+            raise
+        return connection
+
+    def _through(self, route: Route) -> paramiko.Channel:
+        if self._gateway is None:
+            self._gateway = share_gateway(route.jumps, self._files, self.connect_timeout)
+        gateway = self._gateway
+        try:
+            return gateway.tunnel(route.host, route.port)
+        except HostError as problem:
+            raise type(problem)(
+                f"gateway {gateway.name}: {problem.what}", where=self.name, hint=problem.hint
+            ) from problem
+
+    def tunnel(self, host: str, port: int) -> paramiko.Channel:
+        """A socket-like channel from this host to another one. Only for hosts that serve as a gateway."""
+        link = self._acquire(Call(), Deadline(4 * self.connect_timeout))
+        self._release(link)
+        hint = self._hint(["nc", "-zv", host, str(port)])
+        try:
+            return link.transport.open_channel("direct-tcpip", (host, port), ("", 0), timeout=self.connect_timeout)
+        except paramiko.ChannelException as refused:
+            what = f"cannot reach {host}:{port} from there: {refused.text.lower()}"
+            raise Unreachable(what, where=self.name, hint=hint) from refused
+        except (paramiko.SSHException, EOFError, OSError) as silent:
+            if not self._answers(link):
+                link.retired = True
+                link.close()
+                raise self._unreachable(f"the connection was lost: {silent or 'closed'}") from silent
+            what = f"no answer from {host}:{port} within {self.connect_timeout:g} s"
+            raise Unreachable(what, where=self.name, hint=hint) from silent
+
+    @staticmethod
+    def _answers(link: Link) -> bool:
+        try:
+            link.transport.open_session(timeout=2 * GRACE).close()
+        except (paramiko.SSHException, EOFError, OSError):
+            return False
+        return True
+
+    def _release(self, link: Link) -> None:
+        with self._lock:
+            link.busy -= 1
+            idle = link.retired and not link.busy
+        if idle:
+            link.close()
+
+    def _retire(self, link: Link) -> None:
+        link.retired = True
+        self._release(link)
+
+    # ------------------------------------------------------------------ errors
+
+    def _unreachable(self, what: str, argv: Argv = ("true",)) -> Unreachable:
+        return Unreachable(what, where=self.name, hint=self._hint(argv))
+
+    def _translated(self, problem: BaseException) -> BaseException:
+        """A connecting error in our words."""
+        if isinstance(problem, HostError):
+            return problem
+        if not isinstance(problem, (OSError, EOFError, paramiko.SSHException, Untrusted)):
+            return problem
+        kind, what, hint = self._reason(problem)
+        error = kind(what, where=self.name, hint=hint or self._hint(["true"]))
+        error.__cause__ = problem
+        return error
+
+    def _reason(self, problem: BaseException) -> tuple[type[HostError], str, str]:
+        route, text = self.route, str(problem)
+        if isinstance(problem, Untrusted):
+            return HostKeyError, f"{problem} at {route}", "" if problem.changed else self._trust_hint()
+        if isinstance(problem, paramiko.ssh_exception.IncompatiblePeer) and "host key" in text:
+            return HostKeyError, f"the host shows no key of the kind on record at {route}: {text}", ""
+        if isinstance(problem, paramiko.AuthenticationException) or "authentication methods" in text:
+            return LoginError, f"login refused at {route}; {self._keys_tried()}", ""
+        if isinstance(problem, socket.gaierror):
+            return Unreachable, f"name unknown: {route.host} ({problem.strerror})", ""
+        return Unreachable, f"{spoken(problem, self.connect_timeout)} at {route}", ""
+
+    def _trust_hint(self) -> str:
+        route = self.route
+        return (
+            f"compare the fingerprint with the host's own, then trust it:  {self.ssh_line(['true'])}\n"
+            f"or:  ssh-keyscan -p {route.port} {route.host} >> {route.known_hosts[0]}"
+        )
+
+    def _keys_tried(self) -> str:
+        route = self.route
+        tried = list(route.identities) + ([] if route.identities_only else ["the keys in ~/.ssh"])
+        if os.environ.get("SSH_AUTH_SOCK"):
+            tried.append("the agent's" if agent_answers() else "no agent: the one in SSH_AUTH_SOCK does not answer")
+        return f"keys tried: {', '.join(tried) or 'none'}"
+
+
+def spoken(problem: BaseException, seconds: float) -> str:
+    """A network error in words."""
+    if isinstance(problem, paramiko.ssh_exception.NoValidConnectionsError):
+        problem = next(iter(problem.errors.values()))
+    if isinstance(problem, ConnectionRefusedError):
+        return "connection refused"
+    text = str(problem)
+    if "banner" in text or "No existing session" in text:
+        return f"no SSH banner within {seconds:g} s or the connection was dropped"
+    if isinstance(problem, TimeoutError) or "timed out" in text:
+        return f"no answer within {seconds:g} s"
+    if isinstance(problem, OSError) and problem.strerror:
+        return problem.strerror[0].lower() + problem.strerror[1:]
+    return text or "the connection was dropped"
+
+
+def sent(channel: paramiko.Channel, data: bytes) -> bool:
+    """Send it all, however long the other side takes. False when it does not listen any more."""
+    rest = memoryview(data)
+    while rest:
+        try:
+            count = channel.send(rest[:CHUNK])
+        except TimeoutError:
+            continue
+        except OSError:
+            return False
+        if not count:
+            return False
+        rest = rest[count:]
+    return True
+
+
+def wrapped(argv: Argv, token: str, seconds: float) -> str:
+    """The shell text that sshd hands to the login shell: our argv, bounded by coreutils' timeout."""
+    bound = ["timeout", "-k", str(KILL_AFTER), f"{seconds + 0.001:.3f}"]
+    return quoted(["sh", "-c", OUTER, INNER, token, *bound, *argv])
+
+
+def agent_answers(seconds: float = 2.0) -> bool:
+    """Whether the agent in SSH_AUTH_SOCK lists its keys in time. A stale socket would hang paramiko for ever."""
+    path = os.environ.get("SSH_AUTH_SOCK")
+    if not path:
+        return False
+    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as agent:
+        agent.settimeout(seconds)
+        agent.connect(path)
+        agent.sendall(struct.pack(">IB", 1, 11))  # SSH_AGENTC_REQUEST_IDENTITIES
+        return bool(agent.recv(1))
+    return False
+
+
+def locked(identity: str) -> bool:
+    """Whether a private key needs a passphrase: then only the agent can use it."""
+    try:
+        paramiko.PKey.from_path(identity)
+    except paramiko.PasswordRequiredException:
+        return True
+    except Exception:
+        return False
+    return False
+
+
+# A gateway is opened once for all hosts behind it: sshd drops many connections that come at once (MaxStartups).
+_gateways: dict[tuple[object, ...], tuple[SSH, int]] = {}
+_gateways_lock = threading.Lock()
+
+
+def share_gateway(jumps: tuple[str, ...], files: dict[str, str | None], connect_timeout: float) -> SSH:
+    key = (jumps, *files.values())
+    with _gateways_lock:
+        gateway, users = _gateways.get(key, (None, 0))
+        if gateway is None:
+            user, host, port = split_jump(jumps[-1])
+            before = ",".join(jumps[:-1]) or None
+            gateway = SSH(host, user=user, port=port, gateway=before, connect_timeout=connect_timeout, **files)
+            gateway._sessions = float("inf")
+        _gateways[key] = (gateway, users + 1)
+        return gateway
+
+
+def release_gateway(gateway: SSH) -> None:
+    """Close it after the last host behind it."""
+    with _gateways_lock:
+        key, users = next((key, users) for key, (shared, users) in _gateways.items() if shared is gateway)
+        if users > 1:
+            _gateways[key] = (gateway, users - 1)
+            return
+        del _gateways[key]
+    gateway.close()

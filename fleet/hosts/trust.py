@@ -1,0 +1,102 @@
+"""Which host keys are believed: known_hosts files, read as OpenSSH reads them, and nothing else."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import paramiko
+
+
+@dataclass(frozen=True)
+class Known:
+    """One line of a known_hosts file that names the host."""
+
+    file: str
+    line: int
+    kind: str
+    key: str
+    revoked: bool
+
+
+class Untrusted(Exception):
+    """Why a host key is refused. `changed` is False where no key at all is on record."""
+
+    def __init__(self, why: str, *, changed: bool) -> None:
+        super().__init__(why)
+        self.changed = changed
+
+
+class KnownHosts(paramiko.MissingHostKeyPolicy):  # type: ignore[misc]
+    """Accepts a key that is on record for the host and refuses every other one, whatever ssh_config says.
+
+    The client's own key store stays empty, so paramiko asks here about every key it is shown.
+    """
+
+    def __init__(self, label: str, files: Sequence[str]) -> None:
+        self.label = label
+        self.files = tuple(files)
+        self.known = [entry for file in files for entry in entries(file, label)]
+
+    def missing_host_key(self, client: object, hostname: str, key: paramiko.PKey) -> None:
+        """Raises Untrusted unless the key is on record."""
+        same = [entry for entry in self.known if entry.key == key.get_base64()]
+        if any(entry.revoked for entry in same):
+            raise Untrusted(f"the host key {key.fingerprint} is revoked in {same[0].file}", changed=True)
+        if same:
+            return
+        recorded = [entry for entry in self.known if not entry.revoked]
+        if not recorded:
+            raise Untrusted(
+                f"the host key is unknown: no key of {self.label} in {self.files[0]}; "
+                f"the host shows {key.get_name()} {key.fingerprint}",
+                changed=False,
+            )
+        entry = next((entry for entry in recorded if entry.kind == key.get_name()), recorded[0])
+        raise Untrusted(
+            f"the host key has changed: it shows {key.get_name()} {key.fingerprint}, "
+            f"another one is on record at {entry.file}:{entry.line}",
+            changed=True,
+        )
+
+    def unwanted(self, offered: Sequence[str]) -> list[str]:
+        """The key algorithms not to negotiate: those of kinds that are not on record. None, where nothing is."""
+        kinds = {entry.kind for entry in self.known if not entry.revoked}
+        return [name for name in offered if kind_of(name) not in kinds] if kinds else []
+
+
+def kind_of(algorithm: str) -> str:
+    """The kind of key an algorithm signs with: RSA keys are `ssh-rsa` whatever the hash."""
+    return "ssh-rsa" if algorithm.startswith("rsa-sha2-") else algorithm
+
+
+def entries(file: str, label: str) -> Iterator[Known]:
+    """The lines of one known_hosts file that name `label`; none where the file is missing. Format: sshd(8)."""
+    try:
+        lines = Path(file).read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return
+    for number, line in enumerate(lines, 1):
+        fields = line.split()
+        marker = fields.pop(0) if fields and fields[0].startswith("@") else ""
+        if len(fields) < 3 or fields[0].startswith("#") or marker not in ("", "@revoked"):
+            continue
+        if names(fields[0], label):
+            yield Known(file, number, fields[1], fields[2], marker == "@revoked")
+
+
+def names(patterns: str, label: str) -> bool:
+    """Whether the first field of a known_hosts line is about this host: plain, hashed, wildcard or negated."""
+    if patterns.startswith("|1|"):
+        return bool(paramiko.HostKeys.hash_host(label, patterns) == patterns)
+    listed = patterns.split(",")
+    if any(matches(name[1:], label) for name in listed if name.startswith("!")):
+        return False
+    return any(matches(name, label) for name in listed)
+
+
+def matches(pattern: str, label: str) -> bool:
+    """Only * and ? are wild; brackets belong to `[host]:port`."""
+    return fnmatch.fnmatchcase(label.lower(), pattern.lower().replace("[", "[[]"))
