@@ -96,7 +96,7 @@ class Lab:
 
     @property
     def net(self) -> str:
-        """The /24 in CIDR notation; node N has its address N, this machine 254. Raises LabError when there is no lab."""
+        """The /24 in CIDR notation; node N has its address N, this machine 254. Raises LabError without a lab."""
         if (record := self.record) is None:
             raise LabError("the lab is not up", hint="try: invoke lab.up")
         return record.net
@@ -211,9 +211,8 @@ class Lab:
     def _revive(self, node: Node, say: Say) -> None:
         """Start a dead node; heal a living one, and where that does not help start it anew."""
         bench = self._bench(node.name)
-        if node.pid is None:
+        if node.pid is None and not node.faults():
             bench.boot()
-            node.forget_faults()
             return
         try:
             faults.heal(bench)
@@ -296,7 +295,7 @@ class Lab:
         return faults.Bench(node, network, boot)
 
     def hidden(self) -> list[str]:
-        """Paths of this machine that no node has: private ones, all labs' folders (the operator's keys), the checkout."""
+        """Paths of this machine that no node has: private ones, all labs' folders (operators' keys), the checkout."""
         paths = [Path(path) for path in PRIVATE] + [self.parent]
         if not any(Path(needed).is_relative_to(self.checkout) for needed in NEEDED):
             paths.append(self.checkout)

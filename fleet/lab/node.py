@@ -79,9 +79,14 @@ class Node:
         return init.pid if init and init.alive else None
 
     def running(self) -> int:
-        """The pid, or LabError."""
-        if (pid := self.pid) is None:
-            raise LabError("the node is down", where=self.name, hint="try: python -m fleet.lab heal " + self.name)
+        """The pid of a node that has a root of its own; LabError otherwise.
+
+        A node that is still starting has this machine's root: what is run or written "inside" would happen here.
+        """
+        pid = self.pid
+        if pid is None or os.stat(f"/proc/{pid}/root/").st_dev == os.stat("/").st_dev:
+            what = "the node is down" if pid is None else "the node has not started yet"
+            raise LabError(what, where=self.name, hint=f"try: python -m fleet.lab heal {self.name}")
         return pid
 
     @property
@@ -96,10 +101,7 @@ class Node:
 
     def sshd_listener(self) -> int | None:
         """Pid on this machine of the sshd that accepts connections."""
-        with suppress(OSError, ValueError):
-            inner = int((self.folder / "ctl/sshd.pid").read_text())
-            return next((pid for pid in self.processes("sshd") if process.inner_pid(pid) == inner), None)
-        return None
+        return next((pid for pid in self.processes("sshd") if "[listener]" in process.title(pid)), None)
 
     # ------------------------------------------------------------------ commands
 
@@ -123,15 +125,21 @@ class Node:
 
     def plant(self) -> None:
         """Unpack the seed again: whatever happened to the node's own files, they are right afterwards."""
+        before = self.inside(["cat", HOST_KEY]).stdout
         extract = ["tar", "--extract", "--preserve-permissions", "--numeric-owner", "--file", "-", "-C", "/"]
         self.inside(extract, stdin=self.seed.read_bytes(), check=True)
-        self.reload_sshd()
+        if before != self.host_key.read_bytes():
+            self.reload_sshd()
 
     def reload_sshd(self) -> None:
-        """sshd executes itself anew on HUP, and reads its host key again."""
-        if listener := self.sshd_listener():
-            with suppress(ProcessLookupError):
-                os.kill(listener, signal.SIGHUP)
+        """Make sshd read its host key again, and wait until it listens: it executes itself anew on HUP."""
+        listener = self.sshd_listener()
+        if listener is None:
+            return
+        written = self.folder / "ctl/sshd.pid"
+        written.unlink(missing_ok=True)
+        os.kill(listener, signal.SIGHUP)
+        process.wait(written.exists, 10, f"{self.name}: sshd did not listen again")
 
     # ------------------------------------------------------------------ power
 
@@ -220,7 +228,9 @@ class Node:
         return None
 
     def status(self) -> NodeStatus:
-        pid = self.pid
+        pid = None
+        with suppress(LabError):
+            pid = self.running()
         docker = pid is not None and self.engine_answers()
         used, size = self.disk_usage() if pid else (None, None)
         return NodeStatus(

@@ -84,13 +84,12 @@ def name(pid: int) -> str:
         return ""
 
 
-def inner_pid(pid: int) -> int:
-    """The pid that a process has in its own pid namespace; 0 when it is gone."""
+def title(pid: int) -> str:
+    """The command line, which a program may have rewritten; empty when the process is gone."""
     try:
-        status = (PROC / str(pid) / "status").read_text()
-        return next(int(line.split()[-1]) for line in status.splitlines() if line.startswith("NSpid:"))
-    except (OSError, StopIteration):
-        return 0
+        return (PROC / str(pid) / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    except OSError:
+        return ""
 
 
 def kill(victims: Iterable[int], *, seconds: float = 15.0) -> None:
