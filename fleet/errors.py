@@ -10,6 +10,7 @@
     │   ├── LoginError            3   the host answered and refused the login
     │   ├── CommandTimeout        3   a remote command did not end before its deadline
     │   └── CommandFailed         3   a remote command ended with a code that was not allowed
+    ├── LabError                  3   the lab on this machine cannot be made, or a node of it does not do what it should
     ├── PreflightError            3   hosts answer, but the plan cannot run on them: all reasons at once
     ├── ServiceDied               4   a serving container ended
     ├── NotReady                  4   services run, and did not answer before the deadline
@@ -100,6 +101,10 @@ class CommandTimeout(HostError):
 
 class CommandFailed(HostError):
     pass
+
+
+class LabError(FleetError):
+    exit_code = 3
 
 
 class PreflightError(FleetError):
