@@ -77,7 +77,8 @@ def _text(first: int, size: int) -> str:
 
 
 def _prefixed(args: argparse.Namespace, text: str) -> str:
-    return "t0 " * args.random_prefix_len + text
+    prefix: str = "t0 " * args.random_prefix_len
+    return prefix + text
 
 
 class Client:

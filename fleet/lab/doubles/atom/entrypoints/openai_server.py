@@ -176,6 +176,12 @@ class Server:
         if not self.ending.done():
             self.ending.set_result(code)
 
+    def core_ended(self, core: asyncio.Future[None]) -> None:
+        """The step loop never ends by itself: an error of the double."""
+        if not core.cancelled():
+            log(f"the double failed: {core.exception()!r}")
+            self.end(1)
+
     # -- pages -------------------------------------------------------------------------------------------------------
 
     def _models(self) -> Any:
@@ -419,10 +425,8 @@ async def live(args: argparse.Namespace, failures: Failures) -> int:
         ) from None
     log("Server started successfully and ready to accept requests")
     steps = asyncio.ensure_future(server.engine.run())
-    done, _ = await asyncio.wait([steps, server.ending], return_when=asyncio.FIRST_COMPLETED)
-    for task in done:
-        task.result()
-    return server.ending.result()
+    steps.add_done_callback(server.core_ended)
+    return await server.ending
 
 
 async def until_told(work: Coroutine[Any, Any, int]) -> int:
