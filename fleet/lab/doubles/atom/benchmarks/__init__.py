@@ -1,0 +1,1 @@
+"""Load client of the ATOM double."""

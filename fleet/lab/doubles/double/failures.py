@@ -1,0 +1,68 @@
+"""Failures on demand, from the environment variable FLEET_DOUBLE_FAIL: a comma-separated list of
+
+    slow-start=SECONDS    the start takes so long instead of FLEET_DOUBLE_START_SECONDS
+    hang-before-ready     never gets ready, never ends
+    oom-at-start          `HIP out of memory` before it is ready, exit 1
+    exit-after=N[:CODE]   ends with CODE (default 1) when N requests have finished
+    oom-after=N           `HIP out of memory` when the Nth request arrives, exit 1
+    core-dies-after=N     an engine core dies when N requests have finished: /health stays 200, requests get 500
+    core-hangs-after=N    the same, but requests are never answered
+    stall-request=N       the Nth request is never answered, all others are
+    short-output=N        every answer ends after N tokens
+    no-accept             the mtp counters do not move
+    no-kv-params          prefill answers without kv_transfer_params
+    fail-transfer=N       the Nth KV transfer that a prefill serves fails
+
+Requests are counted from 1 over completions of this process, a warm-up or a prefill as much as any.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+KNOWN = {
+    "slow-start": True,
+    "hang-before-ready": False,
+    "oom-at-start": False,
+    "exit-after": True,
+    "oom-after": True,
+    "core-dies-after": True,
+    "core-hangs-after": True,
+    "stall-request": True,
+    "short-output": True,
+    "no-accept": False,
+    "no-kv-params": False,
+    "fail-transfer": True,
+}
+
+
+class Failures:
+    """The failures asked for. Raises ValueError for one that does not exist: a typo must not pass for health."""
+
+    def __init__(self, text: str) -> None:
+        self.asked: dict[str, str] = {}
+        for item in filter(None, (part.strip() for part in text.split(","))):
+            name, equals, value = item.partition("=")
+            if name not in KNOWN or KNOWN[name] != bool(equals):
+                raise ValueError(f"FLEET_DOUBLE_FAIL: {item!r} is none of {', '.join(KNOWN)}")
+            self.asked[name] = value
+            float(value.partition(":")[0] or "0")
+
+    @classmethod
+    def from_environment(cls, environ: Mapping[str, str] = os.environ) -> Failures:
+        return cls(environ.get("FLEET_DOUBLE_FAIL", ""))
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.asked
+
+    def number(self, name: str) -> float | None:
+        value = self.asked.get(name)
+        return None if value is None else float(value.partition(":")[0])
+
+    def code(self, name: str, default: int = 1) -> int:
+        return int(self.asked.get(name, "").partition(":")[2] or default)
+
+    def reached(self, name: str, count: int) -> bool:
+        number = self.number(name)
+        return number is not None and count >= number
