@@ -1,16 +1,15 @@
-"""A session: an inventory with open transports, and Docker on each host as that host allows it."""
+"""A session: the machines of an inventory with open transports, and Docker on each as that host allows it."""
 
 from __future__ import annotations
 
 import getpass
 import socket
-import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from fleet import http, probes
+from fleet import docker, http
 from fleet.errors import CommandTimeout, FleetError, HostError
 from fleet.hosts.base import Argv, Outcome, Transport
 from fleet.hosts.fan import each
@@ -24,71 +23,78 @@ T = TypeVar("T")
 
 SUDO = ("sudo", "-n")
 
+# Docker writes a container's stderr to its own stderr: one file wants both, in order.
+BOTH = ("sh", "-c", 'exec "$@" 2>&1', "_")
+
 
 def owner() -> str:
-    """Who starts things: user@machine, as the labels and messages name them."""
+    """Who starts things: user@machine, as labels and messages name them."""
     return f"{getpass.getuser()}@{socket.gethostname()}"
 
 
-@dataclass
-class Session:
-    """Shared by threads. Host names are the inventory's."""
+@dataclass(frozen=True)
+class Machine:
+    """One host and the ways to talk to it. `sudo` remembers, for all machines of a session, how Docker is used."""
 
-    inventory: Inventory
-    transports: dict[str, Transport]
+    host: Host
+    transport: Transport
     settings: Settings
-    progress: Progress
-    _sudo: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def host(self, name: str) -> Host:
-        return next(host for host in self.inventory.hosts if host.name == name)
+    sudo: dict[str, tuple[str, ...]]
 
     @property
-    def names(self) -> list[str]:
-        return [host.name for host in self.inventory.hosts]
+    def name(self) -> str:
+        return self.host.name
 
-    def run(self, host: str, argv: Argv, *, timeout: float | None = None, stdin: bytes | None = None,
-            check: bool = True) -> Outcome:
-        """A command on a host; `timeout` in seconds, by default the settings' for short commands."""
-        return self.transports[host].run(argv, timeout=timeout or self.settings.timeouts.command, stdin=stdin, check=check)
+    def run(self, argv: Argv, *, timeout: float = 0, stdin: bytes | None = None, check: bool = True) -> Outcome:
+        """A command; timeout: seconds, by default the settings' for short commands."""
+        limit = timeout or self.settings.timeouts.command
+        return self.transport.run(argv, timeout=limit, stdin=stdin, check=check)
 
-    def sudo(self, host: str) -> tuple[str, ...]:
-        """What goes before `docker` on this host: nothing, or `sudo -n`. Found out once. Raises HostError if neither works."""
-        with self._lock:
-            known = self._sudo.get(host)
-        if known is None:
-            known = self._find_docker(host)
-            with self._lock:
-                self._sudo[host] = known
-        return known
+    def docker(self, argv: Argv, *, timeout: float = 0, check: bool = True) -> Outcome:
+        """A docker command, `argv` starting with "docker"."""
+        return self.run([*self.docker_prefix(), *argv], timeout=timeout, check=check)
 
-    def _find_docker(self, host: str) -> tuple[str, ...]:
+    def docker_stream(
+        self,
+        argv: Argv,
+        *,
+        timeout: float,
+        source: Iterable[bytes] | None = None,
+        sink: Callable[[bytes], object] | None = None,
+        both: bool = False,
+        check: bool = True,
+    ) -> Outcome:
+        """A docker command with streamed stdin or stdout; `both`: stderr goes where stdout goes."""
+        whole = [*(BOTH if both else ()), *self.docker_prefix(), *argv]
+        return self.transport.stream(whole, timeout=timeout, source=source, sink=sink, check=check)
+
+    def docker_prefix(self) -> tuple[str, ...]:
+        """Nothing, or `sudo -n`: found out at the first use. Raises HostError if Docker cannot be used either way."""
+        if self.name not in self.sudo:
+            self.sudo[self.name] = self._find_docker()
+        return self.sudo[self.name]
+
+    def _find_docker(self) -> tuple[str, ...]:
         refusals = []
         for prefix in ((), SUDO):
-            outcome = self.run(host, [*prefix, *probes.docker_version.argv], check=False)
-            answer = probes.docker_version.parse(outcome.code, outcome.out, outcome.err)
-            if answer.usable:
+            outcome = self.run([*prefix, *docker.info_argv()], check=False)
+            why = docker.unusable(outcome.code, outcome.out, outcome.err)
+            if not why:
                 return prefix
-            refusals.append(answer.why)
+            refusals.append(why)
         raise HostError(
             f"Docker cannot be used: {refusals[0]}; with sudo -n: {refusals[1]}",
-            where=host,
-            hint=f"try:  {self.transports[host].ssh_line(probes.docker_version.argv)}",
+            where=self.name,
+            hint=f"try:  {self.transport.ssh_line(['docker', 'info'])}",
         )
 
-    def docker(self, host: str, argv: Argv, *, timeout: float | None = None, stdin: bytes | None = None,
-               check: bool = True) -> Outcome:
-        """A docker command, `argv` starting with "docker"."""
-        return self.run(host, [*self.sudo(host), *argv], timeout=timeout, stdin=stdin, check=check)
+    def ask(self, request: http.Request, *, timeout: float = 10.0) -> Response | str:
+        """An HTTP request made by the machine itself: the answer, or why there is none. timeout: seconds for all of it.
 
-    def ask(self, host: str, request: http.Request, *, timeout: float = 10.0) -> Response | str:
-        """An HTTP request made by the host itself: the answer, or why there is none. timeout: seconds for all of it.
-
-        Raises HostError only when the host does not answer SSH.
+        Raises HostError only when the machine does not answer SSH.
         """
         try:
-            outcome = self.run(host, request.argv, stdin=request.stdin, timeout=timeout, check=False)
+            outcome = self.run(request.argv, stdin=request.stdin, timeout=timeout, check=False)
         except CommandTimeout:
             return f"{request.url}: no answer within {timeout:g} s"
         if outcome.code == http.NO_CONNECTION:
@@ -98,23 +104,48 @@ class Session:
         except ValueError as error:
             return f"{request.url}: {error}"
 
-    def each(self, names: Iterable[str], act: Callable[[str], T], *, timeout: float) -> dict[str, T | FleetError]:
-        """`act` on every named host at once, one thread a host; a failure is that host's answer."""
-        wanted = list(dict.fromkeys(names))
-        return each({name: self.transports[name] for name in wanted}, lambda transport: act(transport.name), timeout=timeout)
 
-    def all(self, names: Iterable[str], act: Callable[[str], T], *, timeout: float) -> dict[str, T]:
-        """Like `each`, for work that must succeed on every host: raises the first failure, naming the others."""
+@dataclass(frozen=True)
+class Session:
+    """Machines by the inventory's names. Shared by threads."""
+
+    inventory: Inventory
+    transports: dict[str, Transport]
+    settings: Settings
+    progress: Progress
+    sudo: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @property
+    def names(self) -> list[str]:
+        return [host.name for host in self.inventory.hosts]
+
+    def machine(self, name: str) -> Machine:
+        return self._around(self.transports[name])
+
+    def each(self, names: Iterable[str], act: Callable[[Machine], T], *, timeout: float = 0) -> dict[str, T | FleetError]:
+        """`act` on every named machine at once; a failure is that machine's answer.
+
+        timeout: seconds for all of them, by default twice the settings' for one short command.
+        """
+        wanted = [self.transports[name] for name in dict.fromkeys(names)]
+        limit = timeout or 2 * self.settings.timeouts.command
+        return each(wanted, lambda transport: act(self._around(transport)), timeout=limit)
+
+    def all(self, names: Iterable[str], act: Callable[[Machine], T], *, timeout: float = 0) -> dict[str, T]:
+        """Like `each`, for work that must succeed everywhere: raises the failures as one error."""
         answers = self.each(names, act, timeout=timeout)
-        failures = {name: answer for name, answer in answers.items() if isinstance(answer, FleetError)}
+        failures = [answer for answer in answers.values() if isinstance(answer, FleetError)]
         if failures:
-            raise worst(failures)
+            raise together(failures)
         return {name: answer for name, answer in answers.items() if not isinstance(answer, FleetError)}
 
+    def _around(self, transport: Transport) -> Machine:
+        host = next(host for host in self.inventory.hosts if host.name == transport.name)
+        return Machine(host, transport, self.settings, self.sudo)
 
-def worst(failures: dict[str, FleetError]) -> FleetError:
-    """One error for several hosts' failures: the only one, or all of them told at once with the highest exit code."""
-    errors = list(failures.values())
+
+def together(errors: list[FleetError]) -> FleetError:
+    """One error for several: the only one, or all of them told at once with the highest exit code."""
     if len(errors) == 1:
         return errors[0]
     told = HostError("\n".join(str(error) for error in errors))
@@ -127,5 +158,3 @@ def connect(inventory: Inventory, settings: Settings, progress: Progress) -> Ite
     """A session on all hosts of the inventory; connections are opened when first used and closed at the end."""
     with provision(inventory, connect=settings.timeouts.connect) as transports:
         yield Session(inventory, transports, settings, progress)
-
-

@@ -1,0 +1,63 @@
+"""Stop and remove what carries our labels, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fleet import docker
+from fleet.docker import Container
+from fleet.errors import FleetError
+from fleet.session import Machine, Session
+from fleet.stages.deployment import Deployment
+
+STOP_SECONDS = 180.0
+
+
+def teardown(deployment: Deployment) -> list[FleetError]:
+    """The router first, so that nothing new is sent; then the rest, all hosts at once; then the run's scratch folders."""
+    if deployment.arm.router:
+        router = deployment.arm.router
+        deployment.session.each([router.host], lambda machine: _remove(machine, deployment, role="router"))
+    answers = deployment.session.each(deployment.hosts, lambda machine: _clear(machine, deployment), timeout=STOP_SECONDS)
+    return [answer for answer in answers.values() if isinstance(answer, FleetError)]
+
+
+def _clear(machine: Machine, deployment: Deployment) -> None:
+    _remove(machine, deployment)
+    machine.run(["rm", "-rf", deployment.scratch(machine.name)], check=False)
+
+
+def _remove(machine: Machine, deployment: Deployment, *, role: str = "") -> None:
+    filters = {"run": deployment.labels.run, "arm": deployment.labels.arm} | ({"role": role} if role else {})
+    remove(machine, ours(machine, **filters))
+
+
+def ours(machine: Machine, **labels: str) -> list[Container]:
+    """Containers on a machine that carry our labels with these values."""
+    filters = [f"{docker.PREFIX}.{name}={value}" for name, value in labels.items()] or [f"{docker.PREFIX}.run"]
+    return docker.parse_ps(machine.docker(docker.ps_argv(*filters)).out)
+
+
+def remove(machine: Machine, containers: list[Container]) -> None:
+    """Stop (TERM, then KILL after each container's own stop timeout) and remove. Paused ones are woken first."""
+    if not containers:
+        return
+    names = [container.id for container in containers]
+    paused = [container.id for container in containers if container.state == "paused"]
+    if paused:
+        machine.docker(["docker", "unpause", *paused], check=False)
+    machine.docker(docker.stop_argv(names), timeout=STOP_SECONDS)
+    machine.docker(docker.rm_argv(names), timeout=STOP_SECONDS)
+
+
+def down(session: Session, keep: Callable[[Machine, Container], None], **labels: str) -> dict[str, list[str] | FleetError]:
+    """Remove our containers on all hosts of the session, each after `keep` has saved its log. Names by host."""
+
+    def act(machine: Machine) -> list[str]:
+        found = ours(machine, **labels)
+        for container in found:
+            keep(machine, container)
+        remove(machine, found)
+        return [container.name for container in found]
+
+    return session.each(session.names, act, timeout=STOP_SECONDS)
