@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
 
 from fleet.errors import NotReady
 from fleet.model import prometheus
@@ -105,16 +107,17 @@ ORIGINS = {
 
 
 class Mtp(KebabModel):
-    """How the checkpoint drafts."""
+    """How the checkpoint drafts. tokens: the depth of arms whose config says none."""
 
     method: Literal["mtp", "eagle3", "dspark"]
+    tokens: Annotated[int, Field(gt=0)] | None = None
 
 
 class Options(KebabModel):
     """How ATOM serves one model: section `atom` of recipes/models/<model>.yaml. What is not given keeps ATOM's default.
 
     memory_fraction: of GPU memory, 0 to 1. prefill_max_num_seqs: requests of one prefill worker.
-    decode_max_num_seqs: an explicit cap of requests per decode rank. cudagraph_max: largest captured batch.
+    cudagraph_max: largest captured batch.
     env: for every worker; dpa_env: added on DP attention arms. flags: passed as they are.
     """
 
@@ -123,7 +126,6 @@ class Options(KebabModel):
     memory_fraction: float | None = None
     prefix_caching: bool | None = None
     prefill_max_num_seqs: int = 256
-    decode_max_num_seqs: int | None = None
     cudagraph_max: int = 256
     env: dict[str, str] = {}
     dpa_env: dict[str, str] = {}
@@ -139,12 +141,6 @@ def refusals(arm: Arm, options: Options) -> tuple[str, ...]:
         reasons.append("spec-decoding: draft_model: fleet runs ATOM with the checkpoint's own drafts (mtp) only")
     if arm.depth > 0 and options.mtp is None:
         reasons.append(f"spec-decoding: mtp: the model file of {arm.model_basename} has no mtp method for ATOM")
-    ranks = _decode_ranks(arm)
-    if options.decode_max_num_seqs and max(arm.conc, default=0) > options.decode_max_num_seqs * ranks:
-        reasons.append(
-            f"concurrency {max(arm.conc)} is above what decode takes: "
-            f"decode-max-num-seqs {options.decode_max_num_seqs} × {ranks} rank{'s' if ranks != 1 else ''}"
-        )
     reasons += [f"flags: {flag} is fleet's own to set" for flag in options.flags if flag.split("=")[0] in ORIGINS]
     return tuple(reasons)
 
@@ -285,8 +281,7 @@ def _limits(seat: Seat, arm: Arm, options: Options) -> list[str]:
 def _max_num_seqs(seat: Seat, arm: Arm, options: Options) -> int:
     if seat.role == "prefill":
         return options.prefill_max_num_seqs
-    largest = max(arm.conc)
-    return min(largest, options.decode_max_num_seqs) if options.decode_max_num_seqs else largest
+    return max(arm.conc)
 
 
 def capture_sizes(largest: int) -> list[int]:
@@ -341,11 +336,6 @@ def _consumes(arm: Arm, workers: Workers) -> tuple[str, ...]:
     if arm.depth and "DECODE_MTP_SIZE" in workers.settings:
         names.append(f"{workers.role}.settings.DECODE_MTP_SIZE")
     return tuple(names)
-
-
-def _decode_ranks(arm: Arm) -> int:
-    workers = next(workers for workers in arm.workers if workers.role != "prefill")
-    return workers.count * (workers.tp if workers.dp_attn else 1)
 
 
 def _serves(response: Response, model: str) -> str:

@@ -131,13 +131,12 @@ def test_refusals_are_told_together():
     arm = build.arm(kv_transfer="nixl")
     workers = tuple(w.model_copy(update={"pp": 2}) for w in arm.workers)
     arm = arm.model_copy(update={"workers": workers})
-    options = build.OPTIONS.model_copy(update={"mtp": None, "decode_max_num_seqs": 128})
+    options = build.OPTIONS.model_copy(update={"mtp": None})
     assert atom.refusals(arm, options) == (
         "prefill: dp-attn with pp: 2: ATOM refuses it",
         "decode: dp-attn with pp: 2: ATOM refuses it",
         "kv-p2p-transfer: nixl: ATOM has mooncake, moriio",
         "spec-decoding: mtp: the model file of DeepSeek-V4-Pro has no mtp method for ATOM",
-        "concurrency 2048 is above what decode takes: decode-max-num-seqs 128 × 8 ranks",
     )
     assert atom.refusals(build.arm(), build.OPTIONS) == ()
 

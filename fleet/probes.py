@@ -1,0 +1,294 @@
+"""Questions to a host: a command, and a pure parser of what it prints.
+
+Parsers take the exit code and both outputs, and never guess: a tool that is missing or silent is a finding of its own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from fleet.docker import Container
+from fleet.model.base import Model
+
+T = TypeVar("T")
+
+_PLAIN = ("env", "LC_ALL=C")
+
+
+@dataclass(frozen=True)
+class Probe(Generic[T]):
+    """`argv` runs on the host; `parse(code, stdout, stderr)` reads the outcome."""
+
+    argv: tuple[str, ...]
+    parse: Callable[[int, str, str], T]
+
+
+# --- docker ---------------------------------------------------------------------------------------------------------
+
+
+class DockerAccess(Model):
+    """Whether this user may use Docker this way; `cause` says why not."""
+
+    usable: bool
+    version: str = ""
+    cause: str = ""
+
+
+def docker_access(sudo: bool = False) -> Probe[DockerAccess]:
+    """Asked as the user first, then with `sudo -n`; `docker_prefix` picks the way that works."""
+    argv = ("docker", "version", "--format", "{{.Server.Version}}")
+    return Probe(("sudo", "-n", *argv) if sudo else argv, _docker_access)
+
+
+def docker_prefix(plain: DockerAccess, sudo: DockerAccess) -> tuple[tuple[str, ...] | None, str]:
+    """What to put before `docker` (None: nothing works), and the cause in words."""
+    if plain.usable:
+        return (), ""
+    if sudo.usable:
+        return ("sudo", "-n"), ""
+    return None, plain.cause if plain.cause == sudo.cause else f"{plain.cause}; with sudo -n: {sudo.cause}"
+
+
+def _docker_access(code: int, out: str, err: str) -> DockerAccess:
+    if code == 0 and out.strip():
+        return DockerAccess(usable=True, version=out.strip())
+    known = {
+        "permission denied": "this user may not use the Docker socket (not in group docker)",
+        "a password is required": "sudo asks for a password",
+        "sudoers": "this user may not use sudo",
+        "Cannot connect to the Docker daemon": "the Docker daemon does not answer",
+        "not found": "docker is not installed",
+        "No such file": "docker is not installed",
+    }
+    for text, cause in known.items():
+        if text in err:
+            return DockerAccess(usable=False, cause=cause)
+    return DockerAccess(usable=False, cause=_first_line(err) or f"docker version: exit {code}, no output")
+
+
+# --- clock and network ----------------------------------------------------------------------------------------------
+
+CLOCK: Probe[float | None] = Probe(("date", "+%s.%N"), lambda code, out, err: _number(out) if code == 0 else None)
+"""Seconds since 1970 on that host."""
+
+
+def clock_offset(remote: float, before: float, after: float) -> tuple[float, float]:
+    """How far the remote clock is ahead, in seconds, and how much of that may be the way there and back."""
+    return remote - (before + after) / 2, (after - before) / 2
+
+
+def _ports_in_use(code: int, out: str, err: str) -> frozenset[int] | None:
+    """None if the listing failed."""
+    if code != 0:
+        return None
+    locals_ = [line.split()[3] for line in out.splitlines() if len(line.split()) >= 4]
+    return frozenset(int(name.rpartition(":")[2]) for name in locals_ if name.rpartition(":")[2].isdigit())
+
+
+PORTS: Probe[frozenset[int] | None] = Probe(("ss", "-Hltn"), _ports_in_use)
+"""TCP ports that something listens on."""
+
+_REACH = 'exec 3<>"/dev/tcp/$1/$2"'
+
+
+class Reach(Model):
+    """What a connection attempt met. Refused is good news before a start: the host is there and the port is free."""
+
+    state: str
+
+    @property
+    def reachable(self) -> bool:
+        return self.state in ("open", "refused")
+
+
+def reach(address: str, port: int, seconds: int = 3) -> Probe[Reach]:
+    """From the host that runs it to a peer."""
+    return Probe((*_PLAIN, "timeout", str(seconds), "bash", "-c", _REACH, "_", address, str(port)), _reach)
+
+
+def _reach(code: int, out: str, err: str) -> Reach:
+    if code == 0:
+        return Reach(state="open")
+    if code == 124:
+        return Reach(state="no answer")
+    for text in ("refused", "No route to host", "Network is unreachable"):
+        if text.lower() in err.lower():
+            return Reach(state=text.lower())
+    if "Name or service not known" in err or "name resolution" in err or "Invalid argument" in err:
+        return Reach(state="unknown name")
+    return Reach(state=_first_line(err) or f"exit {code}")
+
+
+# --- disk, devices, GPUs --------------------------------------------------------------------------------------------
+
+
+def disk(*paths: str) -> Probe[dict[str, int]]:
+    """Free bytes by path, as far as they exist (a missing one is absent from the answer)."""
+    return Probe((*_PLAIN, "df", "-PB1", "--", *paths), lambda code, out, err: _disk(paths, out, err))
+
+
+def _disk(paths: Sequence[str], out: str, err: str) -> dict[str, int]:
+    """df prints one row for each path that exists, in order, and complains about the others by name."""
+    there = [path for path in paths if f"{path}:" not in err and f"'{path}'" not in err]
+    free = [row.split()[3] for row in out.splitlines()[1:] if len(row.split()) >= 6]
+    return {path: int(size) for path, size in zip(there, free, strict=False) if size.isdigit()}
+
+
+_EXISTS = 'for path; do test -e "$path" || printf "%s\\n" "$path"; done'
+
+
+def missing(*paths: str) -> Probe[tuple[str, ...] | None]:
+    """Those of the paths that are not there; None if that could not be found out."""
+    return Probe(("bash", "-c", _EXISTS, "_", *paths), lambda code, out, err: _lines(out) if code == 0 else None)
+
+
+class Gpu(Model):
+    """Memory of one GPU in bytes."""
+
+    name: str
+    used: int
+    total: int
+
+    @property
+    def share(self) -> float:
+        return self.used / self.total if self.total else 1.0
+
+
+_SYSFS = (
+    "for dir in /sys/class/drm/card*/device; do "
+    'test -r "$dir/mem_info_vram_total" || continue; '
+    'card=${dir%/device}; printf "%s %s %s\\n" "${card##*/}" '
+    '"$(cat "$dir/mem_info_vram_used")" "$(cat "$dir/mem_info_vram_total")"; done'
+)
+ROCM_GPUS: Probe[tuple[Gpu, ...]]
+CUDA_GPUS: Probe[tuple[Gpu, ...]]
+
+
+def _rocm(code: int, out: str, err: str) -> tuple[Gpu, ...]:
+    rows = [line.split() for line in out.splitlines()]
+    return tuple(
+        Gpu(name=name, used=int(used), total=int(total))
+        for name, used, total in (row for row in rows if len(row) == 3)
+        if used.isdigit() and total.isdigit()
+    )
+
+
+def _cuda(code: int, out: str, err: str) -> tuple[Gpu, ...]:
+    rows = [[cell.strip() for cell in line.split(",")] for line in out.splitlines()]
+    mib = 1 << 20
+    return tuple(
+        Gpu(name=f"gpu{name}", used=int(used) * mib, total=int(total) * mib)
+        for name, used, total in (row for row in rows if len(row) == 3)
+        if used.isdigit() and total.isdigit()
+    )
+
+
+ROCM_GPUS = Probe(("bash", "-c", _SYSFS), _rocm)
+"""From the amdgpu driver's own files: needs no tool, which could be missing and let a busy GPU pass."""
+
+CUDA_GPUS = Probe(("nvidia-smi", "--query-gpu=index,memory.used,memory.total", "--format=csv,noheader,nounits"), _cuda)
+
+
+def not_idle(gpus: Sequence[Gpu], expected: int, limit: float = 0.10) -> str:
+    """Why these GPUs cannot be used; "" if all are idle. Too few GPUs in the answer is a reason, never a pass."""
+    if len(gpus) < expected:
+        return f"{len(gpus)} GPUs found, {expected} in the inventory"
+    busy = [f"{gpu.name} {gpu.share:.0%}" for gpu in gpus if gpu.share > limit]
+    return f"GPU memory in use: {', '.join(busy)}" if busy else ""
+
+
+# --- model directory and images -------------------------------------------------------------------------------------
+
+
+class Listing(Model):
+    """Files of a directory with their sizes. `digest` is equal where names and sizes are."""
+
+    files: int
+    size: int
+    digest: str
+
+
+def directory(path: str) -> Probe[Listing | None]:
+    """All files below a directory, links followed; None if it is not there or empty."""
+    return Probe(("find", "-L", path, "-type", "f", "-printf", "%P\\t%s\\n"), _listing)
+
+
+def _listing(code: int, out: str, err: str) -> Listing | None:
+    rows = sorted(line for line in out.splitlines() if "\t" in line)
+    if code != 0 or not rows:
+        return None
+    size = sum(int(row.rpartition("\t")[2]) for row in rows)
+    return Listing(files=len(rows), size=size, digest=hashlib.sha256("\n".join(rows).encode()).hexdigest()[:16])
+
+
+def differing(listings: dict[str, Listing | None]) -> str:
+    """What is not the same on every host, in words; "" if all is."""
+    absent = [host for host, listing in listings.items() if listing is None]
+    if absent:
+        return f"missing or empty on {', '.join(absent)}"
+    groups: dict[str, list[str]] = {}
+    for host, listing in listings.items():
+        if listing:
+            groups.setdefault(f"{listing.files} files, {listing.size} bytes, {listing.digest}", []).append(host)
+    if len(groups) <= 1:
+        return ""
+    return "; ".join(f"{', '.join(hosts)}: {what}" for what, hosts in groups.items())
+
+
+def strangers(containers: Sequence[Container]) -> tuple[str, ...]:
+    """Running containers that fleet did not start."""
+    return tuple(f"{c.name} ({c.image})" for c in containers if c.state == "running" and not c.ours)
+
+
+# --- what the host is -----------------------------------------------------------------------------------------------
+
+
+def _facts(code: int, out: str, err: str) -> dict[str, str]:
+    pairs = [line.partition("=") for line in out.splitlines() if "=" in line]
+    return {key: value.strip() for key, _, value in pairs if value.strip()}
+
+
+_FACTS = (
+    'printf "kernel=%s\\n" "$(uname -r)"; printf "machine=%s\\n" "$(uname -m)"; printf "cpus=%s\\n" "$(nproc)"; '
+    'printf "hostname=%s\\n" "$(uname -n)"; '
+    'printf "os=%s\\n" "$(. /etc/os-release 2>/dev/null; echo "$PRETTY_NAME")"; '
+    'printf "amdgpu=%s\\n" "$(cat /sys/module/amdgpu/version 2>/dev/null)"; '
+    'printf "nvidia=%s\\n" "$(cat /sys/module/nvidia/version 2>/dev/null)"; '
+    'printf "rocm=%s\\n" "$(cat /opt/rocm/.info/version 2>/dev/null)"'
+)
+FACTS: Probe[dict[str, str]] = Probe(("bash", "-c", _FACTS), _facts)
+"""Kernel, distribution, CPUs and GPU driver; what is not there is absent."""
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text.strip())
+    except ValueError:
+        return None
+
+
+def _lines(text: str) -> tuple[str, ...]:
+    return tuple(line for line in text.splitlines() if line)
+
+
+def _first_line(text: str) -> str:
+    return next((line.strip() for line in text.splitlines() if line.strip()), "")
+
+
+def gpus_json(out: str) -> tuple[Gpu, ...]:
+    """`rocm-smi --showmeminfo vram --json`, for hosts whose sysfs is not readable. Empty output is no GPU at all."""
+    try:
+        cards = json.loads(out)
+    except ValueError:
+        return ()
+    used, total = "VRAM Total Used Memory (B)", "VRAM Total Memory (B)"
+    rows = cards.items() if isinstance(cards, dict) else []
+    return tuple(
+        Gpu(name=name, used=int(card[used]), total=int(card[total]))
+        for name, card in rows
+        if isinstance(card, dict) and used in card and total in card
+    )
