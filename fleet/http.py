@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from fleet.model.check import Response
 
+NO_CONNECTION = 7
 SCRIPT = 'exec 3<>"/dev/tcp/$1/$2" || exit 7; cat >&3; exec cat <&3'
 
 

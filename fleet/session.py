@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from fleet import docker, http
+from fleet import http, probes
 from fleet.errors import CommandTimeout, FleetError, HostError
 from fleet.hosts.base import Argv, Outcome, Transport
 from fleet.hosts.fan import each
@@ -75,18 +75,17 @@ class Machine:
         return self.sudo[self.name]
 
     def _find_docker(self) -> tuple[str, ...]:
-        refusals = []
-        for prefix in ((), SUDO):
-            outcome = self.run([*prefix, *docker.info_argv()], check=False)
-            why = docker.unusable(outcome.code, outcome.out, outcome.err)
-            if not why:
-                return prefix
-            refusals.append(why)
-        raise HostError(
-            f"Docker cannot be used: {refusals[0]}; with sudo -n: {refusals[1]}",
-            where=self.name,
-            hint=f"try:  {self.transport.ssh_line(['docker', 'info'])}",
-        )
+        plain = self.probe(probes.docker_access())
+        sudo = plain if plain.usable else self.probe(probes.docker_access(sudo=True))
+        prefix, cause = probes.docker_prefix(plain, sudo)
+        if prefix is None:
+            hint = f"try:  {self.transport.ssh_line(['docker', 'version'])}"
+            raise HostError(f"Docker cannot be used: {cause}", where=self.name, hint=hint)
+        return prefix
+
+    def probe(self, probe: probes.Probe[T], *, timeout: float = 0) -> T:
+        outcome = self.run(probe.argv, timeout=timeout, check=False)
+        return probe.parse(outcome.code, outcome.out, outcome.err)
 
     def ask(self, request: http.Request, *, timeout: float = 10.0) -> Response | str:
         """An HTTP request made by the machine itself: the answer, or why there is none. timeout: seconds for all of it.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -19,8 +20,6 @@ from fleet.session import Machine, Session, owner
 
 @dataclass(frozen=True)
 class Deployment:
-    """`started` are Unix seconds of the controller when the arm's first container was asked for."""
-
     session: Session
     folder: RunFolder
     plan: Plan
@@ -29,13 +28,12 @@ class Deployment:
 
     @classmethod
     def of(cls, session: Session, folder: RunFolder, plan: Plan, arm: ArmPlan) -> Deployment:
-        labels = Labels(run=folder.name, owner=owner(), plan=plan.hash[:6], arm=arm.arm.name)
-        return cls(session, folder, plan, arm, labels)
+        return cls(session, folder, plan, arm, plan.labels(arm, folder.name, owner()))
 
     @property
     def services(self) -> tuple[Service, ...]:
         """Everything that serves: servers, and the router where there is one."""
-        return (*self.arm.servers, *((self.arm.router,) if self.arm.router else ()))
+        return self.arm.services
 
     @property
     def front(self) -> Service:
@@ -58,6 +56,14 @@ class Deployment:
     @property
     def load(self) -> Load:
         return load_for(self.arm.arm.framework)
+
+    def milestone(self, log: str) -> str:
+        """What the last telling line of a server's log means; "" if none tells anything."""
+        for line in reversed(log.splitlines()):
+            for pattern, meaning in self.engine.PROGRESS:
+                if re.search(pattern, line):
+                    return meaning
+        return ""
 
     def named(self, service: Service) -> str:
         return container_name(service, self.labels)

@@ -1,0 +1,205 @@
+"""Everything that can be known before a container starts: what is found on each host, and every reason not to start."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from fleet import docker, probes
+from fleet.docker import Container, Image
+from fleet.errors import FleetError, PreflightError
+from fleet.model.inventory import Host
+from fleet.model.service import Service
+from fleet.plan import Plan
+from fleet.probes import Gpu, Listing
+from fleet.session import Machine, Session
+from fleet.stages.launch import image_on
+
+CLOCK_LIMIT = 1.0
+"""Seconds a host's clock may be off: logs of several hosts are read as one."""
+
+FREE_SCRATCH = 1 << 30
+"""Bytes a run may need in a host's scratch folder: results and logs of a sweep are megabytes."""
+
+
+@dataclass(frozen=True)
+class Findings:
+    """One host as it was found. None: it could not be found out."""
+
+    seconds: float
+    docker: str = ""
+    sudo: bool = False
+    clock_offset_s: float | None = None
+    ports: frozenset[int] | None = None
+    disk: dict[str, int] = field(default_factory=dict)
+    missing_devices: tuple[str, ...] | None = ()
+    gpus: tuple[Gpu, ...] = ()
+    models: dict[str, Listing | None] = field(default_factory=dict)
+    images: dict[str, Image | None] = field(default_factory=dict)
+    containers: tuple[Container, ...] = ()
+    facts: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def strangers(self) -> tuple[str, ...]:
+        return probes.strangers(self.containers)
+
+    @property
+    def ours(self) -> tuple[Container, ...]:
+        return tuple(container for container in self.containers if container.ours)
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What a plan wants of one host. `ports` → who listens there; `peers`: (address, port) it must reach."""
+
+    services: tuple[Service, ...] = ()
+    ports: dict[int, str] = field(default_factory=dict)
+    peers: tuple[tuple[str, int], ...] = ()
+    models: tuple[str, ...] = ()
+    images: tuple[str, ...] = ()
+
+
+def needs(plan: Plan) -> dict[str, Needs]:
+    """By host, over all arms of a plan."""
+    found: dict[str, Needs] = {}
+    for arm in plan.arms:
+        services = [*arm.servers, *((arm.router,) if arm.router else ())]
+        for seat in arm.placement.seats:
+            own = tuple(service for service in services if service.host == seat.host)
+            others = [service for service in services if service.host != seat.host]
+            before = found.get(seat.host, Needs())
+            peers = {(arm.placement.host(s.host).fast_address, port.number) for s in others for port in s.ports if port.public}
+            found[seat.host] = Needs(
+                services=(*before.services, *own),
+                ports={**before.ports, **{port.number: service.name for service in own for port in service.ports}},
+                peers=tuple(sorted({*before.peers, *peers})),
+                models=tuple(dict.fromkeys((*before.models, arm.arm.model_basename))),
+                images=tuple(dict.fromkeys((*before.images, arm.arm.image))),
+            )
+    return found
+
+
+def look(session: Session, wanted: dict[str, Needs]) -> dict[str, Findings | FleetError]:
+    """Ask every host everything, all at once; a host that does not answer has its error as finding."""
+
+    def act(machine: Machine) -> Findings:
+        return find(machine, wanted.get(machine.name, Needs()))
+
+    return session.each(wanted, act, timeout=4 * session.settings.timeouts.command)
+
+
+def find(machine: Machine, want: Needs) -> Findings:
+    """All findings on one host. Raises HostError if it does not answer, or Docker cannot be used."""
+    host = machine.host
+    began = time.time()
+    clock = machine.probe(probes.CLOCK)
+    done = time.time()
+    prefix = machine.docker_prefix()
+    info = docker.parse_info(machine.docker(docker.info_argv()).out)
+    root = str(info.get("DockerRootDir", "/var/lib/docker"))
+    found = Findings(
+        seconds=done - began,
+        docker=str(info.get("ServerVersion", "")),
+        sudo=bool(prefix),
+        clock_offset_s=None if clock is None else probes.clock_offset(clock, began, done)[0],
+        ports=machine.probe(probes.PORTS),
+        disk=machine.probe(probes.disk(root, host.scratch)),
+        missing_devices=machine.probe(probes.missing(*devices(host))) if devices(host) else (),
+        gpus=_gpus(machine),
+        models={name: machine.probe(probes.directory(f"{host.models}/{name}")) for name in want.models},
+        images={tag: image_on(machine, tag) for tag in want.images},
+        containers=tuple(docker.parse_ps(machine.docker(docker.ps_argv()).out)),
+        facts=machine.probe(probes.FACTS),
+    )
+    return found
+
+
+def devices(host: Host) -> tuple[str, ...]:
+    rocm = ("/dev/kfd", "/dev/dri") if host.accelerator == "rocm" else ()
+    fabric = ("/dev/infiniband",) if host.fabric.nics else ()
+    return (*rocm, *fabric, *(device.partition(":")[0] for device in host.devices))
+
+
+def _gpus(machine: Machine) -> tuple[Gpu, ...]:
+    which = {"rocm": probes.ROCM_GPUS, "cuda": probes.CUDA_GPUS}.get(machine.host.accelerator)
+    return machine.probe(which) if which else ()
+
+
+def reasons(plan: Plan, hosts: Sequence[Host], found: dict[str, Findings | FleetError]) -> list[str]:
+    """Every reason not to start, host by host, then what must be the same everywhere."""
+    wanted, by_name = needs(plan), {host.name: host for host in hosts}
+    told: list[str] = []
+    good: dict[str, Findings] = {}
+    for name, finding in found.items():
+        if isinstance(finding, FleetError):
+            told.append(str(finding).replace("\n", "\n  "))
+        else:
+            good[name] = finding
+            told += [f"{name}: {why}" for why in _host_reasons(by_name[name], wanted[name], finding)]
+    for model in dict.fromkeys(name for need in wanted.values() for name in need.models):
+        listings = {name: finding.models[model] for name, finding in good.items() if model in finding.models}
+        if why := probes.differing(listings):
+            told.append(f"model {model}: {why}")
+    for tag in dict.fromkeys(tag for need in wanted.values() for tag in need.images):
+        if good and len(good) == len(found) and not any(finding.images.get(tag) for finding in good.values()):
+            told.append(f"image {tag}: on none of {', '.join(good)}; type: docker pull {tag} on one of them")
+    return told
+
+
+def _host_reasons(host: Host, want: Needs, found: Findings) -> Iterator[str]:
+    if found.clock_offset_s is None or abs(found.clock_offset_s) > CLOCK_LIMIT:
+        yield f"its clock is off by {found.clock_offset_s or 0:+.1f} s; type: chronyc makestep there"
+    if found.ports is None:
+        yield "its ports cannot be listed: is ss (iproute2) there?"
+    for port, service in want.ports.items():
+        if port in (found.ports or ()):
+            yield f"port {port} ({service}) is taken; who: ss -ltnp 'sport = :{port}'"
+    if found.missing_devices is None or found.missing_devices:
+        yield f"devices missing: {', '.join(found.missing_devices or ['could not look'])}"
+    if host.accelerator != "none" and (why := probes.not_idle(found.gpus, host.gpus)):
+        yield why
+    for path, free in found.disk.items():
+        if path == host.scratch and free < FREE_SCRATCH:
+            yield f"{free / 1e9:.1f} GB free at {path}, 1 GB is needed"
+    for run, names in _runs(found.ours).items():
+        yield f"run {run} has containers here ({', '.join(names)}); type: invoke down --run {run}"
+
+
+def _runs(containers: Sequence[Container]) -> dict[str, list[str]]:
+    grouped: dict[str, list[str]] = {}
+    for container in containers:
+        grouped.setdefault(container.labels["run"], []).append(f"{container.name} {container.state}")
+    return grouped
+
+
+def unreachable_peers(session: Session, plan: Plan) -> list[str]:
+    """Which host cannot reach which peer on which port. Refused is fine: nothing listens yet, and nothing is in between."""
+    wanted = needs(plan)
+
+    def act(machine: Machine) -> list[str]:
+        told: dict[tuple[str, str], list[int]] = {}
+        for address, port in wanted[machine.name].peers:
+            met = machine.probe(probes.reach(address, port))
+            if not met.reachable:
+                told.setdefault((address, met.state), []).append(port)
+        return [f"{machine.name} → {address}: {state} on ports {', '.join(map(str, ports))}"
+                for (address, state), ports in told.items()]
+
+    answers = session.each(wanted, act, timeout=120)
+    return [why for answer in answers.values() for why in (answer if isinstance(answer, list) else [str(answer)])]
+
+
+def preflight(session: Session, plan: Plan) -> dict[str, Findings]:
+    """Raises PreflightError with all reasons. Strangers' containers are named and never touched."""
+    found = look(session, needs(plan))
+    told = reasons(plan, session.inventory.hosts, found)
+    good = {name: finding for name, finding in found.items() if not isinstance(finding, FleetError)}
+    if len(good) == len(found):
+        told += unreachable_peers(session, plan)
+    if told:
+        raise PreflightError(told)
+    for name, finding in good.items():
+        strange = f"; strangers: {', '.join(finding.strangers)}" if finding.strangers else ""
+        session.progress.host("preflight", name, f"ok ({finding.seconds * 1000:.0f} ms){strange}", done=True)
+    return good

@@ -1,0 +1,227 @@
+"""The whole chain of a sweep: preflight, stage, then for each arm launch, ready, its points, collect, teardown."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from fleet import docker
+from fleet.docker import Image
+from fleet.errors import FleetError, Interrupted, NotReady, ServiceDied
+from fleet.plan import ArmPlan, Plan
+from fleet.results import record as records
+from fleet.results import report
+from fleet.results.store import RunFolder
+from fleet.session import Machine, Session
+from fleet.stages import launch, watch
+from fleet.stages.collect import collect
+from fleet.stages.deployment import Deployment, spoken
+from fleet.stages.preflight import Findings, preflight
+from fleet.stages.ready import ready
+from fleet.stages.stage import stage
+from fleet.stages.sweep import run_point
+from fleet.stages.teardown import teardown
+
+VALID, NOT_ALL_VALID, DIED = 0, 1, 4
+
+
+@dataclass
+class Road:
+    """One run under way. `notes` are told in the summary: arms that ended early, points that were not run."""
+
+    session: Session
+    plan: Plan
+    folder: RunFolder
+    fail_fast: bool = False
+    started: datetime = field(default_factory=lambda: datetime.now(UTC))
+    notes: list[str] = field(default_factory=list)
+    code: int = VALID
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    def go(self) -> int:
+        """The exit code: 0 all valid, 1 not all, 4 a service died or an arm never got ready.
+
+        Raises PreflightError and HostError; Interrupted after ^C, when everything is home and down.
+        """
+        self.facts["hosts"] = _told(preflight(self.session, self.plan))
+        for tag, hosts in _images(self.plan).items():
+            self.facts.setdefault("images", {})[tag] = _image_facts(stage(self.session, tag, hosts))
+        self._write_facts()
+        try:
+            for arm in self.plan.arms:
+                if not self._arm(arm):
+                    break
+        finally:
+            self._not_run()
+            self._summarize()
+        return self.code or (VALID if self._all_valid() else NOT_ALL_VALID)
+
+    # ------------------------------------------------------------------ one arm
+
+    def _arm(self, arm: ArmPlan) -> bool:
+        """Whether to go on with the next arm."""
+        deployment = Deployment.of(self.session, self.folder, self.plan, arm)
+        self.session.progress.line(_heading(arm))
+        for why in arm.dropped:
+            self.session.progress.line(f"  not run: {why}")
+        try:
+            with self._up(deployment):
+                return self._points(deployment)
+        except (ServiceDied, NotReady) as error:
+            self.code = DIED
+            self.notes.append(f"arm {arm.arm.name} ended early: {error.args[0]}")
+            self.session.progress.line(self._obituary(deployment, error))
+            return not self.fail_fast
+
+    @contextmanager
+    def _up(self, deployment: Deployment) -> Iterator[None]:
+        """The arm's containers while the block runs; then their logs come home, and they are removed."""
+        try:
+            yield
+        except KeyboardInterrupt:
+            self.session.progress.line("interrupted: bringing logs home, then stopping our containers; ^C again leaves now")
+            self._clear(deployment)
+            raise Interrupted(self._kept(), hint=f"see: {self.folder.path}") from None
+        finally:
+            if not isinstance(sys.exc_info()[1], Interrupted):
+                self._clear(deployment)
+
+    def _clear(self, deployment: Deployment) -> None:
+        try:
+            problems = [*collect(deployment), *teardown(deployment)]
+        except KeyboardInterrupt:
+            raise Interrupted(
+                f"left at once; containers of {self.folder.name} may still run on {', '.join(deployment.hosts)}",
+                hint=f"remove them: invoke down --run {self.folder.name}",
+            ) from None
+        for problem in problems:
+            self.session.progress.line(f"  teardown: {problem}")
+            self.notes.append(f"teardown of {deployment.arm.arm.name}: {problem.args[0]}")
+
+    def _points(self, deployment: Deployment) -> bool:
+        images = launch.images(deployment)
+        launch.launch(deployment)
+        told = ready(deployment, within=self.session.settings.timeouts.ready_within)
+        self.session.progress.line(f"  {told}")
+        self._versions(deployment)
+        image = images[deployment.hosts[0]]
+        for planned in deployment.arm.points:
+            record = run_point(deployment, planned, image)
+            if self.fail_fast and not record.valid:
+                self.session.progress.line("stopped at the first point that is not valid (--fail-fast)")
+                return False
+        _same_at_the_end(images, launch.images(deployment))
+        return True
+
+    def _versions(self, deployment: Deployment) -> None:
+        """What the engine says of its versions, by seat, for the facts."""
+        found = self.facts.setdefault("versions", {})
+
+        def act(machine: Machine) -> dict[str, str]:
+            service = deployment.on(machine.name, deployment.arm.servers)[0]
+            argv = docker.exec_argv(deployment.named(service), deployment.engine.VERSIONS)
+            return dict(line.split(" ", 1) for line in machine.docker(argv, check=False).out.splitlines() if " " in line)
+
+        hosts = [service.host for service in deployment.arm.servers]
+        answers = self.session.each(hosts, act)
+        found[deployment.arm.arm.name] = {host: answer for host, answer in answers.items() if isinstance(answer, dict)}
+        self._write_facts()
+
+    # ------------------------------------------------------------------ what is told and written
+
+    def _obituary(self, deployment: Deployment, error: FleetError) -> str:
+        """Death in three parts: what, the first fatal lines, what is kept and what to type."""
+        lines = [str(error)]
+        for number, fatal in enumerate(watch.fatal_lines(deployment)):
+            mark = "   ← first fatal line" if number == 0 else ""
+            lines.append(f"  {fatal.time[11:23]}  {spoken(fatal.service)}   {fatal.text[:160]}{mark}")
+        logs = self.folder.logs(deployment.arm.arm.name)
+        lines.append(f"logs of {len(deployment.services)} services are in {logs}; {self._kept()}")
+        return "\n".join(lines)
+
+    def _kept(self) -> str:
+        done = [record for record in self.folder.records() if record.state == "done"]
+        return f"{len(done)} finished point{'s' if len(done) != 1 else ''} kept in {self.folder.path}"
+
+    def _not_run(self) -> None:
+        ran = {record.point for record in self.folder.records()}
+        for arm in self.plan.arms:
+            missing = [str(planned.point.conc) for planned in arm.points if planned.point.id not in ran]
+            if missing:
+                self.notes.append(f"not run: {arm.arm.name} at conc {' '.join(missing)}")
+
+    def _all_valid(self) -> bool:
+        latest = records.latest(self.folder.records())
+        return len(latest) == self.plan.points and all(record.valid for record in latest)
+
+    def _write_facts(self) -> None:
+        self.folder.write_json(self.folder.facts, self.facts)
+
+    def _summarize(self) -> None:
+        found = self.folder.read()
+        facts = report.RunFacts(
+            run=self.folder.name,
+            key=self.plan.key,
+            plan=self.plan.hash,
+            image=", ".join(_images(self.plan)),
+            hosts=tuple(dict.fromkeys(host for hosts in _images(self.plan).values() for host in hosts)),
+            started=records.utc(self.started),
+            ended=records.utc(datetime.now(UTC)),
+            planned=self.plan.points,
+            torn=found.torn is not None,
+            notes=(
+                *(f"deviates from the public recipe: {line}" for line in self.plan.deviations),
+                *(f"{arm.arm.name}: not run: {why}" for arm in self.plan.arms for why in arm.dropped),
+                *self.notes,
+            ),
+        )
+        self.folder.write_text(self.folder.summary_text, report.summary_markdown(facts, found.records))
+        self.folder.write_json(self.folder.summary_json, report.summary_json(facts, found.records))
+
+
+def _heading(arm: ArmPlan) -> str:
+    one = arm.arm
+    concs = " ".join(str(planned.point.conc) for planned in arm.points)
+    return f"arm {one.name}   {one.isl}/{one.osl}   conc {concs}   {sum(one.gpus.values())} GPUs"
+
+
+def _images(plan: Plan) -> dict[str, list[str]]:
+    """Hosts by image tag, in the plan's order."""
+    found: dict[str, list[str]] = {}
+    for arm in plan.arms:
+        hosts = found.setdefault(arm.arm.image, [])
+        hosts += [seat.host for seat in arm.placement.seats if seat.host not in hosts]
+    return found
+
+
+def _told(findings: dict[str, Findings]) -> dict[str, Any]:
+    return {
+        host: {
+            **finding.facts,
+            "docker": finding.docker,
+            "clock_offset_s": finding.clock_offset_s,
+            "gpus": [gpu.model_dump() for gpu in finding.gpus],
+            "models": {name: listing.model_dump() for name, listing in finding.models.items() if listing},
+            "strangers": list(finding.strangers),
+        }
+        for host, finding in findings.items()
+    }
+
+
+def _image_facts(images: dict[str, Image]) -> dict[str, Any]:
+    return {
+        host: {"id": image.id, "digest": image.digest, "labels": image.labels, "double": image.double}
+        for host, image in images.items()
+    }
+
+
+def _same_at_the_end(before: dict[str, Image], after: dict[str, Image]) -> None:
+    for host, image in before.items():
+        if after[host].id != image.id:
+            raise FleetError(f"the image changed while the arm ran: {image.id}, then {after[host].id}", where=host)
+
+

@@ -1,0 +1,135 @@
+"""Images on every host: hosts that lack one get it from a host that has it, through this machine, and it is verified."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Iterator, Sequence
+
+from fleet import docker
+from fleet.docker import Image
+from fleet.errors import HostError
+from fleet.session import Machine, Session
+from fleet.stages.launch import image_on
+
+AHEAD = 64
+"""Chunks that may wait between sender and receiver: enough to keep both busy, little memory."""
+
+
+def stage(session: Session, tag: str, hosts: Sequence[str]) -> dict[str, Image]:
+    """Have the same image behind `tag` on all hosts; those that have it do nothing. Images by host.
+
+    The image that most hosts have is the one; raises HostError if no host has it, or a transfer did not work.
+    """
+    found = session.all(hosts, lambda machine: image_on(machine, tag))
+    wanted = _wanted(tag, found)
+    source = next(host for host, image in found.items() if image and image.id == wanted.id)
+    lacking = [host for host, image in found.items() if image is None or image.id != wanted.id]
+    for host in [host for host in found if host not in lacking]:
+        session.progress.host("stage", host, f"has {tag} ({short(wanted.id)})", done=True)
+    for host in lacking:
+        _send(session, tag, wanted, session.machine(source), session.machine(host))
+    return {host: wanted for host in hosts}
+
+
+def _wanted(tag: str, found: dict[str, Image | None]) -> Image:
+    there = {host: image for host, image in found.items() if image}
+    if not there:
+        raise HostError(f"image {tag} is on none of {', '.join(found)}", hint=f"type: docker pull {tag} on one of them")
+    ids = {image.id for image in there.values()}
+    if len(ids) > 1:
+        told = "\n".join(f"  {host}  {image.id}" for host, image in there.items())
+        raise HostError(
+            f"image {tag} is not the same on all hosts:\n{told}", hint=f"remove the wrong one: docker rmi {tag}"
+        )
+    return next(iter(there.values()))
+
+
+def _send(session: Session, tag: str, image: Image, source: Machine, target: Machine) -> None:
+    """`docker save` there into `docker load` here, chunk by chunk through this machine."""
+    limit = session.settings.timeouts.stage_within
+    pipe = Pipe(lambda sent: _tell(session, target.name, source.name, sent, image.size))
+    began = time.monotonic()
+    failures: list[BaseException] = []
+
+    def save() -> None:
+        try:
+            source.docker_stream(docker.save_argv([tag]), timeout=limit, sink=pipe.put)
+            pipe.end()
+        except BaseException as error:
+            failures.append(error)
+            pipe.fail()
+
+    sender = threading.Thread(target=save, name=f"fleet-save-{target.name}", daemon=True)
+    sender.start()
+    try:
+        target.docker_stream(docker.load_argv(), timeout=limit, source=pipe)
+    except BaseException:
+        pipe.abandon()
+        if not failures:
+            raise
+    sender.join(5)
+    if failures:
+        raise failures[0]
+    arrived = image_on(target, tag)
+    if arrived is None or arrived.id != image.id:
+        got = arrived.id if arrived else "nothing"
+        raise HostError(f"after the transfer {tag} is {got} instead of {image.id}", where=target.name)
+    spent = time.monotonic() - began
+    told = f"{tag}: {pipe.sent / 1e6:.0f} MB from {source.name} in {spent:.1f} s, same image ID ({short(image.id)})"
+    session.progress.host("stage", target.name, told, done=True)
+
+
+class Broken(Exception):
+    """The sending side failed: an archive must not look as if it ended."""
+
+
+class Pipe:
+    """Bytes from one thread to another, a bounded number of chunks at a time."""
+
+    def __init__(self, tell: object = None) -> None:
+        self.sent = 0
+        self._tell = tell
+        self._chunks: queue.Queue[bytes | None] = queue.Queue(AHEAD)
+        self._abandoned = threading.Event()
+        self._broken = False
+
+    def put(self, chunk: bytes) -> None:
+        self.sent += len(chunk)
+        if callable(self._tell):
+            self._tell(self.sent)
+        self._offer(chunk)
+
+    def end(self) -> None:
+        self._offer(None)
+
+    def fail(self) -> None:
+        self._broken = True
+        self._offer(None)
+
+    def abandon(self) -> None:
+        self._abandoned.set()
+
+    def _offer(self, chunk: bytes | None) -> None:
+        while not self._abandoned.is_set():
+            try:
+                self._chunks.put(chunk, timeout=0.2)
+                return
+            except queue.Full:
+                continue
+        raise Broken("the receiving side is gone")
+
+    def __iter__(self) -> Iterator[bytes]:
+        while (chunk := self._chunks.get()) is not None:
+            yield chunk
+        if self._broken:
+            raise Broken("the sending side failed")
+
+
+def _tell(session: Session, host: str, source: str, sent: int, size: int) -> None:
+    session.progress.host("stage", host, f"{sent / 1e6:.0f} of about {size / 1e6:.0f} MB from {source}")
+
+
+def short(image_id: str) -> str:
+    return image_id.removeprefix("sha256:")[:12]
