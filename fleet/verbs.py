@@ -6,8 +6,13 @@ Each returns an exit code (None is 0) or raises a FleetError. `settings` carries
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 
-from fleet.errors import FleetError
+from fleet import ui
+from fleet.errors import FleetError, HostError
+from fleet.lab import packages
+from fleet.lab.lab import Lab
+from fleet.lab.node import NodeStatus
 from fleet.settings import Settings
 
 _NOT_BUILT = "not built yet"
@@ -72,16 +77,45 @@ def expand(
 
 
 def lab_install(settings: Settings) -> int | None:
-    raise FleetError(_NOT_BUILT)
+    if not packages.missing():
+        ui.say("all Debian packages that the lab needs are installed")
+    packages.install(ui.say)
+    return None
 
 
 def lab_up(settings: Settings, *, nodes: int = 3) -> int | None:
-    raise FleetError(_NOT_BUILT)
+    lab = Lab()
+    lab.up(nodes, say=ui.say)
+    ui.say(f"the lab is up with {len(lab.nodes())} nodes; see them: invoke lab.status; take it down: invoke lab.down")
+    return None
 
 
 def lab_down(settings: Settings) -> int | None:
-    raise FleetError(_NOT_BUILT)
+    Lab().down()
+    ui.say("no lab is left here")
+    return None
 
 
 def lab_status(settings: Settings, *, json: bool = False) -> int | None:
-    raise FleetError(_NOT_BUILT)
+    """0 only if there is a lab and each of its nodes answers, else 3."""
+    nodes = Lab().status()
+    if json:
+        ui.as_json([asdict(node) for node in nodes])
+    elif nodes:
+        ui.table(("node", "address", "state", "sshd", "docker", "containers", "disk", "faults"), map(_lab_row, nodes))
+    else:
+        ui.say("the lab is not up; bring it up: invoke lab.up")
+    return 0 if nodes and all(node.sshd and node.docker for node in nodes) else HostError.exit_code
+
+
+def _lab_row(node: NodeStatus) -> tuple[str, ...]:
+    return (
+        node.name,
+        node.address,
+        node.state,
+        "answers" if node.sshd else "silent",
+        "answers" if node.docker else "silent",
+        "-" if node.containers is None else str(node.containers),
+        "-" if node.disk is None else f"{node.disk_used}/{node.disk} MB",
+        ", ".join(node.faults) or "-",
+    )

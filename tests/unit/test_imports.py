@@ -16,7 +16,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("tasks", "fleet.front", "fleet.guard", "fleet.verbs", "fleet.shell"),
     ("fleet.ui", "fleet.stages"),
     ("fleet.session",),
-    ("fleet.hosts", "fleet.provision", "fleet.lab", "fleet.results.store", "fleet.results.report"),
+    ("fleet.hosts", "fleet.provision", "fleet.lab", "fleet.progress", "fleet.results.store", "fleet.results.report"),
     ("fleet.plan", "fleet.docker", "fleet.probes", "fleet.results"),
     ("fleet.engines", "fleet.routers", "fleet.loads", "fleet.http", "fleet.results.record", "fleet.results.metrics"),
     ("fleet.model", "fleet.settings"),
@@ -41,7 +41,6 @@ REMOTE = {"fabric", "paramiko", "subprocess"}
 WORLD = {
     *REMOTE,
     "asyncio",
-    "http.client",
     "http.server",
     "os",
     "shutil",
@@ -98,6 +97,10 @@ def floor(module: str) -> int:
 def outside(module: str) -> list[tuple[int, str]]:
     """The packages from elsewhere that a module imports."""
     return [(line, name) for line, name in imports(tree(module)) if not within(name, "fleet")]
+
+
+def test_every_module_has_a_floor() -> None:
+    assert [floor(module) for module in MODULES]
 
 
 @pytest.mark.parametrize("module", MODULES)
