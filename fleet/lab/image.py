@@ -199,7 +199,7 @@ class Source:
         return found
 
     def libraries(self) -> list[Path]:
-        """The shared libraries of Python and its extension modules as the loader finds them, and those of name lookup."""
+        """The shared libraries of Python and its extension modules, as the loader finds them, and of name lookup."""
         asking = [str(self.python), str(self.busybox), *map(str, sorted((self.stdlib / "lib-dynload").glob("*.so")))]
         words = _ask(["sh", "-c", 'for f in "$@"; do ldd "$f" 2>/dev/null || :; done', "sh", *asking]).split()
         found = {Path(word) for word in words if word.startswith("/") and not word.endswith(":")}
