@@ -16,10 +16,14 @@ from rich.progress import Progress as Bars
 from rich.table import Table
 from rich.text import Text
 
+from fleet.docker import Container, Image
 from fleet.errors import FleetError
 from fleet.progress import Progress
+from fleet.results import report
 from fleet.results.record import Record
-from fleet.results.report import record_line
+from fleet.stages import health as healths
+from fleet.stages.health import Health, HostHealth
+from fleet.stages.preflight import Findings
 
 WIDTH = 100
 
@@ -53,6 +57,119 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     if not sys.stdout.isatty():
         out.width = max(WIDTH, out.measure(shown).maximum)
     out.print(shown)
+
+
+def record_line(record: Record) -> str:
+    """A point in a line: what it is, whether it may be believed, its headline numbers or the first reason why not."""
+    (row,) = report.rows([record])
+    head = f"conc {row.conc:>4}  {row.verdict:<10}"
+    if not record.valid:
+        return f"{head}  {row.reasons[0] if row.reasons else ''}"
+    out, _, inter, ttft, _, _, accept = row.cells
+    told = f"{head}  out {out} tok/s/GPU   inter {inter} tok/s/user   TTFT p50 {ttft} ms"
+    return told + (f"   accept {accept}" if record.depth else "")
+
+
+def results(records: Sequence[Record]) -> None:
+    """The result table of a run, and every reason of every point that is not valid."""
+    if not records:
+        say("no point has run")
+        return
+    shown = report.rows(records)
+    if warning := report.banner(records):
+        say(f"\n{warning}")
+    titles = ("arm", "conc", "verdict", *(column.title for column in report.COLUMNS))
+    table(titles, ((row.arm, row.conc, row.verdict, *row.cells) for row in shown))
+    for row in shown:
+        for reason in row.reasons:
+            say(f"{row.point}: {reason}")
+
+
+def containers(found: Sequence[tuple[str, Container]]) -> None:
+    """What runs where: ours by run and seat, strangers' by name."""
+    if not found:
+        say("no container on these hosts")
+        return
+    titles = ("host", "seat", "state", "run", "owner", "container", "image")
+    table(titles, (_container_row(host, one) for host, one in found))
+
+
+def _container_row(host: str, one: Container) -> tuple[str, ...]:
+    labels = one.labels
+    seat = healths.seat_of(one) if one.ours else "stranger"
+    return host, seat, one.status, labels.get("run", "-"), labels.get("owner", "-"), one.name, one.image
+
+
+def entries(found: Sequence[dict[str, Any]]) -> None:
+    """Matrix entries as a table; --json has all their fields."""
+    titles = ("exp-name", "isl/osl", "conc", "prefill", "decode", "tp", "spec", "eval", "image")
+    table(titles, map(_entry_row, found))
+    say(f"{len(found)} entries; all fields: --json")
+
+
+def _entry_row(entry: dict[str, Any]) -> tuple[str, ...]:
+    conc = entry.get("conc", "-")
+    shown = " ".join(map(str, conc)) if isinstance(conc, list) else str(conc)
+    marked = entry.get("eval-conc", entry.get("run-eval", "-"))
+    lengths = f"{entry.get('isl', '-')}/{entry.get('osl', '-')}"
+    roles = tuple(_workers(entry.get(role)) for role in ("prefill", "decode"))
+    return (
+        str(entry.get("exp-name", "-")), lengths, shown, *roles, str(entry.get("tp", "-")),
+        str(entry.get("spec-decoding", "-")), str(marked), str(entry.get("image", "-")),
+    )  # fmt: skip
+
+
+def _workers(block: Any) -> str:
+    if not isinstance(block, dict):
+        return "-"
+    return f"{block['num-worker']} × tp{block['tp']}" + (" dpa" if block.get("dp-attn") else "")
+
+
+def health(found: Health) -> None:
+    """Hosts, then running services, then what is wrong in words."""
+    titles = ("host", "ssh", "docker", "GPUs", "disk free", "image", "model", "running")
+    table(titles, (_host_row(host, found) for host in found.hosts))
+    if found.services:
+        say("")
+        rows = [(one.host, one.name, one.state, one.fault or "well", ", ".join(one.asked), one.run) for one in found.services]
+        table(("host", "service", "state", "answer", "asked", "run"), rows)
+    for host in found.hosts:
+        for why in (*((host.error,) if host.error else ()), *(f"{host.name}: {fault}" for fault in host.faults)):
+            say(why)
+        if host.strangers:
+            say(f"{host.name}: strangers (not touched): {', '.join(host.strangers)}")
+    for why in found.models:
+        say(why)
+    well = sum(host.well for host in found.hosts)
+    say(f"{well} of {len(found.hosts)} hosts healthy" + ("" if found.well else f" (exit {found.code})"))
+
+
+def _host_row(host: HostHealth, found: Health) -> tuple[str, ...]:
+    finding = host.findings
+    if finding is None:
+        return (host.name, "no", *["-"] * 6)
+    images = [image for image in finding.images.values()]
+    image = "-" if not images else " ".join(_image(one) for one in images)
+    models = [listing for listing in finding.models.values()]
+    model = "-" if not models else ", ".join(f"{one.files} files" if one else "missing" for one in models)
+    ours = [healths.seat_of(one) for one in finding.ours]
+    return (
+        host.name, f"{finding.seconds * 1000:.0f} ms", finding.docker + (" sudo" if finding.sudo else ""),
+        _gpus(finding), f"{max(finding.disk.values(), default=0) / 1e9:.0f} GB", image, model, " ".join(ours) or "-",
+    )  # fmt: skip
+
+
+def _image(one: Image | None) -> str:
+    if one is None:
+        return "missing"
+    return one.id.removeprefix("sha256:")[:6] + (" DOUBLE" if one.double else "")
+
+
+def _gpus(finding: Findings) -> str:
+    if not finding.gpus:
+        return "none"
+    busy = sum(gpu.share > 0.1 for gpu in finding.gpus)
+    return f"{len(finding.gpus)} idle" if not busy else f"{busy} of {len(finding.gpus)} busy"
 
 
 class Plain:

@@ -5,17 +5,67 @@ Each returns an exit code (None is 0) or raises a FleetError. `settings` carries
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
 
+from fleet import plan as plans
 from fleet import ui
-from fleet.errors import FleetError, HostError
-from fleet.lab import packages
+from fleet.docker import Container
+from fleet.errors import FleetError, HostError, UsageError
+from fleet.lab import image, packages
 from fleet.lab.lab import Lab
 from fleet.lab.node import NodeStatus
+from fleet.model import load, matrix
+from fleet.model.inventory import Inventory, Trial
+from fleet.plan import Plan
+from fleet.results import store
+from fleet.results.record import latest
+from fleet.results.store import RunFolder
+from fleet.session import Machine, Session, connect
 from fleet.settings import Settings
+from fleet.stages import collect, health as healths, stage as stages, teardown
+from fleet.stages.road import Road
 
-_NOT_BUILT = "not built yet"
+
+CACHE = Path(__file__).resolve().parent.parent / ".lab"
+"""Where the archive of the doubles' image is kept between labs."""
+
+
+def _inventory(settings: Settings, limit: Sequence[str]) -> Inventory:
+    return load.limit(load.inventory(settings.inventory), limit)
+
+
+def _trial(inventory: Inventory, asked: bool) -> Trial | None:
+    """The lab's inventory brings a trial of its own; on other hosts --trial asks for one."""
+    return inventory.trial or (Trial() if asked else None)
+
+
+def _plan(
+    settings: Settings,
+    inventory: Inventory,
+    config: str,
+    *,
+    arm: str = "",
+    conc: Sequence[int] = (),
+    trial: bool = False,
+) -> Plan:
+    recipe = load.recipe(config, settings.recipes)
+    return plans.build(
+        recipe, inventory, settings.recipes, arm=arm or None, conc=conc, trial=_trial(inventory, trial)
+    )
+
+
+@contextmanager
+def _session(settings: Settings, inventory: Inventory) -> Iterator[Session]:
+    progress = ui.progress()
+    try:
+        with connect(inventory, settings, progress) as session:
+            yield session
+    finally:
+        progress.close()
 
 
 def plan(
@@ -28,7 +78,9 @@ def plan(
     trial: bool = False,
     json: bool = False,
 ) -> int | None:
-    raise FleetError(_NOT_BUILT)
+    made = _plan(settings, _inventory(settings, limit), config, arm=arm, conc=conc, trial=trial)
+    ui.say(plans.to_json(made) if json else plans.text(made))
+    return None
 
 
 def sweep(
@@ -43,37 +95,168 @@ def sweep(
     keep_going: bool = False,
     json: bool = False,
 ) -> int | None:
-    raise FleetError(_NOT_BUILT)
+    if fail_fast and keep_going:
+        raise UsageError("--fail-fast and --keep-going exclude each other", hint="--keep-going is the default")
+    inventory = _inventory(settings, limit)
+    made = _plan(settings, inventory, config, arm=arm, conc=conc, trial=trial)
+    with _session(settings, inventory) as session:
+        folder = store.create(settings.results, config, made.hash, datetime.now(UTC))
+        _describe(settings, folder, made)
+        session.progress.line(_banner(made, folder))
+        code = Road(session, made, folder, fail_fast=fail_fast).go()
+    _tell_results(folder, json)
+    return code
+
+
+def _describe(settings: Settings, folder: RunFolder, made: Plan) -> None:
+    """What was asked for goes into the run folder before anything is done."""
+    folder.write_text(folder.plan_json, plans.to_json(made))
+    folder.write_text(folder.plan_text, plans.text(made))
+    folder.write_bytes(folder.inventory, settings.inventory.read_bytes())
+    folder.write_text(folder.recipe, load.resolved(load.recipe(made.key, settings.recipes)))
+
+
+def _banner(made: Plan, folder: RunFolder) -> str:
+    trial = "   TRIAL: not a measurement" if made.trial else ""
+    return f"{made.key}   run {folder.name}{trial}"
+
+
+def _tell_results(folder: RunFolder, json: bool) -> None:
+    records = folder.records()
+    if json:
+        ui.as_json([record.model_dump(mode="json") for record in latest(records)])
+        return
+    ui.results(records)
+    ui.say(f"results: {_short(folder.path)}   summary: {_short(folder.summary_text)}")
+
+
+def _short(path: Path) -> str:
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
 
 
 def health(settings: Settings, *, config: str = "", limit: Sequence[str] = (), json: bool = False) -> int | None:
-    raise FleetError(_NOT_BUILT)
+    """0 only if every host and every service of ours is well, else 3."""
+    inventory = _inventory(settings, limit)
+    made = _plan(settings, inventory, config) if config else None
+    with _session(settings, inventory) as session:
+        found = healths.health(session, made)
+    if json:
+        ui.as_json(found.to_json())
+    else:
+        ui.health(found)
+    return found.code
 
 
 def ps(settings: Settings, *, limit: Sequence[str] = (), json: bool = False) -> int | None:
-    raise FleetError(_NOT_BUILT)
+    inventory = _inventory(settings, limit)
+    with _session(settings, inventory) as session:
+        answers = session.each(session.names, teardown.everything)
+    found = [(host, one) for host, answer in answers.items() if not isinstance(answer, FleetError) for one in answer]
+    errors = [answer for answer in answers.values() if isinstance(answer, FleetError)]
+    if json:
+        ui.as_json([{"host": host, **one.model_dump()} for host, one in found])
+    else:
+        ui.containers(found)
+    for error in errors:
+        ui.complain(error)
+    return HostError.exit_code if errors else None
 
 
 def logs(settings: Settings, *, run: str = "", host: str = "", role: str = "", tail: int = 100) -> int | None:
-    raise FleetError(_NOT_BUILT)
+    """From the hosts where containers of the run are there, else from its folder."""
+    inventory = _inventory(settings, [host] if host else [])
+    with _session(settings, inventory) as session:
+        shown = _running_logs(session, run, role, tail)
+    if not shown:
+        shown = _saved_logs(store.open(settings.results, run or store.LATEST), host, role, tail)
+    for title, text in shown:
+        ui.say(f"==> {title}\n{text.rstrip()}")
+    if not shown:
+        raise UsageError("no log fits", hint="what runs: invoke ps; what is kept: results/latest/logs")
+    return None
+
+
+def _running_logs(session: Session, run: str, role: str, tail: int) -> list[tuple[str, str]]:
+    def act(machine: Machine) -> list[tuple[str, str]]:
+        found = [one for one in teardown.ours(machine) if one.labels["run"].startswith(run) and _fits(one, role)]
+        return [(f"{machine.name} {healths.seat_of(one)}", collect.tail(machine, one, tail)) for one in found]
+
+    answers = session.each(session.names, act)
+    return [pair for answer in answers.values() if not isinstance(answer, FleetError) for pair in answer]
+
+
+def _fits(container: Container, role: str) -> bool:
+    return not role or role in (container.labels.get("role"), healths.seat_of(container))
+
+
+def _saved_logs(folder: RunFolder, host: str, role: str, tail: int) -> list[tuple[str, str]]:
+    found = sorted((folder.path / "logs").glob("*/*.log"))
+    chosen = [path for path in found if not role or path.stem == role or path.stem.rstrip("0123456789.") == role]
+    return [(f"{path.relative_to(folder.path)}", collect.last_lines(path, tail)) for path in chosen]
 
 
 def down(settings: Settings, *, run: str = "", limit: Sequence[str] = (), config: str = "") -> int | None:
-    raise FleetError(_NOT_BUILT)
+    """Logs go to the run's folder under results/, or to results/<run>/ where that folder is not here."""
+    inventory = _inventory(settings, limit)
+    if config:
+        load.recipe(config, settings.recipes)
+
+    def wanted(container: Container) -> bool:
+        name = container.labels["run"]
+        return name.startswith(run) and (not config or f"-{config}-" in name)
+
+    def keep(machine: Machine, container: Container) -> None:
+        found = container.labels
+        folder = settings.results / found["run"] / "logs" / found.get("arm", "unknown")
+        name = f"{healths.seat_of(container)}-{found['point']}" if "point" in found else healths.seat_of(container)
+        collect.fetch_log(machine, container.id, folder / f"{name}.log")
+
+    with _session(settings, inventory) as session:
+        answers = teardown.down(session, wanted, keep)
+    return _tell_removed(answers)
+
+
+def _tell_removed(answers: dict[str, list[str] | FleetError]) -> int | None:
+    code = None
+    for host, answer in answers.items():
+        if isinstance(answer, FleetError):
+            ui.complain(answer)
+            code = HostError.exit_code
+        else:
+            ui.say(f"{host}: {', '.join(answer) or 'nothing of ours was there'}{' removed' if answer else ''}")
+    return code
 
 
 def stage(settings: Settings, *, config: str, limit: Sequence[str] = ()) -> int | None:
-    raise FleetError(_NOT_BUILT)
+    inventory = _inventory(settings, limit)
+    made = _plan(settings, inventory, config)
+    with _session(settings, inventory) as session:
+        for tag in dict.fromkeys(arm.arm.image for arm in made.arms):
+            stages.stage(session, tag, session.names)
+    return None
 
 
 def shell(settings: Settings, *, config: str = "") -> int | None:
-    raise FleetError(_NOT_BUILT)
+    from fleet import shell as console
+
+    return console.run(settings, config=config)
 
 
 def expand(
     settings: Settings, *, config: str, master: str = "", evals: str = "default", json: bool = False
 ) -> int | None:
-    raise FleetError(_NOT_BUILT)
+    if evals not in matrix.EVALS:
+        raise UsageError(f"--evals takes {', '.join(matrix.EVALS)}; {evals!r} was given")
+    if master:
+        recipe = load.pick(load.master(Path(master)), config, Path(master))
+    else:
+        recipe = load.recipe(config, settings.recipes)
+    entries = matrix.entries(recipe, evals=evals)
+    if json:
+        ui.as_json(entries)
+    else:
+        ui.entries(entries)
+    return None
 
 
 def lab_install(settings: Settings) -> int | None:
@@ -86,6 +269,7 @@ def lab_install(settings: Settings) -> int | None:
 def lab_up(settings: Settings, *, nodes: int = 3) -> int | None:
     lab = Lab()
     lab.up(nodes, say=ui.say)
+    image.ensure(lab, lab.nodes()[0], image.build(CACHE))
     ui.say(f"the lab is up with {len(lab.nodes())} nodes; see them: invoke lab.status; take it down: invoke lab.down")
     return None
 

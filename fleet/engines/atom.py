@@ -27,6 +27,15 @@ SPANS = False
 START_TIMEOUT = 5000
 METRICS_SETTLE = 6.0
 
+# Versions of what a container runs, one "name version" a line; packages that are not there are left out.
+VERSIONS = (
+    "python3", "-c",
+    "import importlib.metadata as m\n"
+    "for n in ('atom', 'aiter', 'torch', 'triton', 'transformers', 'mooncake-transfer-engine', 'mori'):\n"
+    "    try: print(n, m.version(n))\n"
+    "    except m.PackageNotFoundError: pass",
+)  # fmt: skip
+
 PORTS = {"prefill": 8010, "decode": 8020, "server": 8000}
 ENGINE_PORT = 8006
 HANDSHAKE_PORT = 6301
@@ -197,6 +206,11 @@ def counters(metrics: str) -> Counters:
         accepted=prometheus.total(samples, "atom:mtp_accepted_tokens_total"),
         steps=prometheus.total(samples, "atom:mtp_decode_steps_total"),
     )
+
+
+def refreshed(metrics: str) -> float | None:
+    """When the counters were last published, Unix seconds of the worker's host; None if the metrics do not say."""
+    return prometheus.total(prometheus.parse(metrics), "atom:metrics_last_refresh_timestamp_seconds")
 
 
 def prefill_request(model: str, prompt: str, max_tokens: int) -> dict[str, Any]:

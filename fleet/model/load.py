@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
+import yaml
+
 from fleet.errors import Fault, FileFaults, UsageError
 from fleet.model import yamlfile
 from fleet.model.near import did_you_mean, nearest, ranked
@@ -177,6 +179,11 @@ def merge(base: Node, over: Node) -> Node:
     return merged
 
 
+def resolved(recipe: Recipe) -> str:
+    """A recipe as YAML with its `extends` resolved: what a run folder keeps."""
+    return yaml.safe_dump({recipe.key: recipe.document.data[recipe.key]}, sort_keys=False, allow_unicode=True, width=120)
+
+
 __all__ = [
     "ModelFacts",
     "inventory",
@@ -187,6 +194,7 @@ __all__ = [
     "pick",
     "recipe",
     "recipe_keys",
+    "resolved",
     "runner_hardware",
     "tuning",
 ]

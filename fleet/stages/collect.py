@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fleet import docker
+from fleet.docker import Container
 from fleet.errors import FleetError, HostError
 from fleet.model.service import Service
 from fleet.session import Machine
@@ -45,6 +46,20 @@ def fetch_log(machine: Machine, container: str, path: Path) -> None:
         aside.replace(path)
     else:
         aside.unlink()
+
+
+def tail(machine: Machine, container: Container, lines: int) -> str:
+    """The last lines of a running container's log, with docker's times; 0: all of it."""
+    kept: list[bytes] = []
+    argv = docker.logs_argv(container.id, tail=lines or None)
+    machine.docker_stream(argv, timeout=LOG_SECONDS, sink=kept.append, both=True)
+    return b"".join(kept).decode(errors="replace")
+
+
+def last_lines(path: Path, lines: int) -> str:
+    """The same of a log that was brought home."""
+    text = path.read_text(errors="replace").splitlines()
+    return "\n".join(text[-lines:] if lines else text)
 
 
 def raw_result(machine: Machine, deployment: Deployment, inside: str) -> dict[str, Any] | None:

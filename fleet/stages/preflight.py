@@ -136,7 +136,7 @@ def reasons(plan: Plan, hosts: Sequence[Host], found: dict[str, Findings | Fleet
             told.append(str(finding).replace("\n", "\n  "))
         else:
             good[name] = finding
-            told += [f"{name}: {why}" for why in _host_reasons(by_name[name], wanted[name], finding)]
+            told += [f"{name}: {why}" for why in host_reasons(by_name[name], wanted[name], finding)]
     for model in dict.fromkeys(name for need in wanted.values() for name in need.models):
         listings = {name: finding.models[model] for name, finding in good.items() if model in finding.models}
         if why := probes.differing(listings):
@@ -147,22 +147,23 @@ def reasons(plan: Plan, hosts: Sequence[Host], found: dict[str, Findings | Fleet
     return told
 
 
-def _host_reasons(host: Host, want: Needs, found: Findings) -> Iterator[str]:
+def host_reasons(host: Host, want: Needs, found: Findings, *, in_use: bool = False) -> Iterator[str]:
+    """What is wrong with one host. in_use: our own services run there, so ports and GPUs are taken by right."""
     if found.clock_offset_s is None or abs(found.clock_offset_s) > CLOCK_LIMIT:
         yield f"its clock is off by {found.clock_offset_s or 0:+.1f} s; type: chronyc makestep there"
     if found.ports is None:
         yield "its ports cannot be listed: is ss (iproute2) there?"
-    for port, service in want.ports.items():
+    for port, service in want.ports.items() if not in_use else ():
         if port in (found.ports or ()):
             yield f"port {port} ({service}) is taken; who: ss -ltnp 'sport = :{port}'"
     if found.missing_devices is None or found.missing_devices:
         yield f"devices missing: {', '.join(found.missing_devices or ['could not look'])}"
-    if host.accelerator != "none" and (why := probes.not_idle(found.gpus, host.gpus)):
+    if not in_use and host.accelerator != "none" and (why := probes.not_idle(found.gpus, host.gpus)):
         yield why
     for path, free in found.disk.items():
         if path == host.scratch and free < FREE_SCRATCH:
             yield f"{free / 1e9:.1f} GB free at {path}, 1 GB is needed"
-    for run, names in _runs(found.ours).items():
+    for run, names in _runs(found.ours).items() if not in_use else ():
         yield f"run {run} has containers here ({', '.join(names)}); type: invoke down --run {run}"
 
 

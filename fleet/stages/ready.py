@@ -130,7 +130,7 @@ def _moved(old: Counters, new: Counters | None) -> bool:
 def _complete(deployment: Deployment, number: int, deadline: Deadline) -> str:
     """One completion of several tokens; why it was not one, or ""."""
     body = {
-        "model": deployment.engine.served_name(deployment.arm.arm),
+        "model": deployment.arm.arm.model_path,
         "prompt": f"fleet asks {number}: are you ready to answer with {TOKENS} tokens?",
         "max_tokens": TOKENS,
         "temperature": 0,
@@ -166,7 +166,7 @@ def prove_pairs(deployment: Deployment, deadline: Deadline) -> int:
 
 
 def _relay(deployment: Deployment, prefill: Service, decode: Service, number: int, deadline: Deadline) -> str:
-    engine, model = deployment.engine, deployment.engine.served_name(deployment.arm.arm)
+    engine, model = deployment.engine, deployment.arm.arm.model_path
     machine = deployment.session.machine(deployment.front.host)
     prompt = f"fleet asks the pair {number}: does the cache of this prompt arrive?"
     timeout = min(REQUEST_SECONDS, max(1.0, deadline.left()))

@@ -50,11 +50,18 @@ def remove(machine: Machine, containers: list[Container]) -> None:
     machine.docker(docker.rm_argv(names), timeout=STOP_SECONDS)
 
 
-def down(session: Session, keep: Callable[[Machine, Container], None], **labels: str) -> dict[str, list[str] | FleetError]:
-    """Remove our containers on all hosts of the session, each after `keep` has saved its log. Names by host."""
+def everything(machine: Machine) -> list[Container]:
+    """All containers of a machine, strangers' included."""
+    return docker.parse_ps(machine.docker(docker.ps_argv()).out)
+
+
+def down(
+    session: Session, wanted: Callable[[Container], bool], keep: Callable[[Machine, Container], None]
+) -> dict[str, list[str] | FleetError]:
+    """Remove those of our containers that are wanted, each after `keep` has saved its log. Names by host."""
 
     def act(machine: Machine) -> list[str]:
-        found = ours(machine, **labels)
+        found = [container for container in ours(machine) if wanted(container)]
         for container in found:
             keep(machine, container)
         remove(machine, found)
