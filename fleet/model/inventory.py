@@ -57,10 +57,14 @@ class Host(Model):
 
 
 class Inventory(Model):
-    """All hosts in file order. `provision` is "static", or "lab" for nodes made by `invoke lab.up`."""
+    """All hosts in file order. `provision` is "static", or "lab" for nodes made by `invoke lab.up`.
+
+    `notes`: what the file says and fleet does not use.
+    """
 
     path: str
     hosts: tuple[Host, ...]
     provision: Literal["static", "lab"] = "static"
     ssh_config: str | None = None
     trial: Trial | None = None
+    notes: tuple[str, ...] = ()

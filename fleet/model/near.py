@@ -1,0 +1,31 @@
+"""The word that was probably meant."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import SequenceMatcher
+
+
+def _plain(word: str) -> str:
+    return word.casefold().replace("_", "-").strip()
+
+
+def _likeness(word: str, choice: str) -> float:
+    return SequenceMatcher(None, _plain(word), _plain(choice)).ratio()
+
+
+def ranked(word: str, choices: Iterable[str]) -> list[str]:
+    """All choices, the most alike first; equals keep their order."""
+    return sorted(choices, key=lambda choice: -_likeness(word, choice))
+
+
+def nearest(word: str, choices: Iterable[str]) -> str | None:
+    """The choice most like `word` (case, `_` and `-` do not count), None if none is alike."""
+    best = next(iter(ranked(word, choices)), None)
+    return best if best is not None and _likeness(word, best) >= 0.6 else None
+
+
+def did_you_mean(word: str, choices: Iterable[str]) -> str:
+    """`; did you mean x?`, or nothing."""
+    best = nearest(word, choices)
+    return f"; did you mean {best}?" if best else ""

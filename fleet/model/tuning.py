@@ -1,0 +1,112 @@
+"""Model files, `recipes/models/<model>.yaml`: how each framework serves a model, and what is known of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+from pydantic import BaseModel, Field
+
+from fleet.errors import Fault, FileFaults
+from fleet.model import yamlfile
+from fleet.model.base import KebabModel
+from fleet.model.near import did_you_mean
+from fleet.model.schema import check
+from fleet.model.yamlfile import Document
+
+M = TypeVar("M", bound=BaseModel)
+Positive = Annotated[int, Field(gt=0)]
+
+
+class Capacity(KebabModel):
+    """What a deployment can hold at most. `sequences-per-rank`: running requests of one decode rank."""
+
+    sequences_per_rank: Positive | None = None
+
+
+class ModelFile(KebabModel):
+    """One model. `weights-gb`: 10^9 bytes on disk. `capacity` and `frameworks`: by framework, the latter in the
+    engine's own keys.
+    """
+
+    hub: Annotated[str, Field(min_length=1)]
+    weights_gb: Annotated[float, Field(gt=0)] | None = None
+    capacity: dict[str, Capacity] = {}
+    frameworks: dict[str, dict[str, Any]]
+
+
+class ModelFacts(KebabModel):
+    """What fleet needs to know of a model beside its engine's options.
+
+    mtp: the speculation method by framework; tokens: the draft depth where no config says it (single-node arms).
+    """
+
+    hub: str
+    weights_gb: float | None = None
+    capacity: dict[str, Capacity] = {}
+    mtp: dict[str, str] = {}
+    tokens: dict[str, int] = {}
+
+    def cap(self, framework: str) -> int | None:
+        """The most requests that one decode rank may run, if the model file says so."""
+        return self.capacity[framework].sequences_per_rank if framework in self.capacity else None
+
+
+def basename(model: str) -> str:
+    return model.rsplit("/", 1)[-1]
+
+
+def model_file(model: str, folder: Path) -> Path:
+    return folder / "models" / f"{basename(model)}.yaml"
+
+
+def tuning(model: str, framework: str, folder: Path, options: type[M]) -> M:
+    """A framework's section of a model's file, read as the engine's own options. `folder` is the recipes folder.
+
+    Raises FileFaults: no such file or section, or what the options refuse.
+    """
+    document, _ = _read(model, folder)
+    name = basename(model)
+    known = list(document.node(name, "frameworks").entries)  # type: ignore[union-attr]
+    if framework not in known:
+        where = document.line(name, "frameworks")
+        raise FileFaults(
+            document.path, [Fault(where, f"{framework}  missing in frameworks{did_you_mean(framework, known)}")]
+        )
+    found, faults = check(document, (name, "frameworks", framework), options)
+    if found is None:
+        raise FileFaults(document.path, faults)
+    return found
+
+
+def model_facts(model: str, folder: Path) -> ModelFacts:
+    """The facts of a model's file. Raises FileFaults."""
+    _, file = _read(model, folder)
+    sections = {name: section.get("mtp") for name, section in file.frameworks.items()}
+    methods = {name: mtp for name, mtp in sections.items() if isinstance(mtp, dict)}
+    return ModelFacts(
+        hub=file.hub,
+        weights_gb=file.weights_gb,
+        capacity=file.capacity,
+        mtp={name: mtp["method"] for name, mtp in methods.items() if isinstance(mtp.get("method"), str)},
+        tokens={name: mtp["tokens"] for name, mtp in methods.items() if type(mtp.get("tokens")) is int},
+    )
+
+
+def _read(model: str, folder: Path) -> tuple[Document, ModelFile]:
+    document = yamlfile.parse(model_file(model, folder))
+    name = basename(model)
+    faults = [*document.faults, *_strangers(document, name)]
+    found, wrong = check(document, (name,), ModelFile) if document.node(name) else (None, [])
+    faults += wrong
+    if found is None or faults:
+        raise FileFaults(document.path, faults)
+    return document, found
+
+
+def _strangers(document: Document, name: str) -> Iterator[Fault]:
+    """A model file holds exactly its own model."""
+    for key in document.root.entries:
+        if key != name:
+            yield document.fault((key,), f"{key}  is not the model that the file is named for ({name})")
