@@ -6,7 +6,16 @@ import re
 import shlex
 from collections.abc import Iterator, Sequence
 
-from fleet.deployment import LEAST_PROMPTS, PROMPTS_PER_CONCURRENCY, ArmPlan, Plan, Step, seat_title, steps
+from fleet.deployment import (
+    LEAST_PROMPTS,
+    PROMPTS_PER_CONCURRENCY,
+    WARMUPS_PER_CONCURRENCY,
+    ArmPlan,
+    Plan,
+    Step,
+    seat_title,
+    steps,
+)
 from fleet.model.seat import Seat
 
 WIDTH = 100
@@ -84,7 +93,8 @@ def _head(plan: Plan) -> Iterator[str]:
     point = plan.arms[0].points[0].point
     lengths = f"lengths from [{point.range_ratio} L, L], seed {point.seed}, temperature 0, EOS ignored"
     prompts = plan.trial.prompts_per_concurrency if plan.trial else PROMPTS_PER_CONCURRENCY
-    yield f"load: random tokens, {lengths}; {prompts} × concurrency prompts{_floor(plan)} after 2 × concurrency warm-ups"
+    yield f"load: random tokens, {lengths}"
+    yield f"      {prompts} × concurrency prompts{_floor(plan)}, after {WARMUPS_PER_CONCURRENCY} × concurrency warm-ups"
 
 
 def _floor(plan: Plan) -> str:
