@@ -48,8 +48,7 @@ def consumes(arm: Arm) -> tuple[str, ...]:
     names = ["runner"]
     for workers in arm.workers:
         names += [f"{workers.role}.count", f"{workers.role}.nodes"]
-        if NODES.get(workers.role, "") in workers.settings:
-            names.append(f"{workers.role}.settings.{NODES[workers.role]}")
+        names += [f"{workers.role}.settings.{name}" for name in NODES.values() if name in workers.settings]
     return tuple(names)
 
 
