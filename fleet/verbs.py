@@ -7,12 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
+from pathlib import Path
+from typing import get_args
 
 from fleet import ui
-from fleet.errors import FleetError, HostError
+from fleet.errors import FleetError, HostError, UsageError
 from fleet.lab import packages
 from fleet.lab.lab import Lab
 from fleet.lab.node import NodeStatus
+from fleet.model import load, matrix
+from fleet.model.near import did_you_mean, nearest
 from fleet.settings import Settings
 
 _NOT_BUILT = "not built yet"
@@ -73,7 +77,41 @@ def shell(settings: Settings, *, config: str = "") -> int | None:
 def expand(
     settings: Settings, *, config: str, master: str = "", evals: str = "default", json: bool = False
 ) -> int | None:
-    raise FleetError(_NOT_BUILT)
+    """Reading a config asks only the public schema; what cannot run is planning's to say."""
+    mode = _evals(evals)
+    if master:
+        path = Path.cwd() / master
+        recipe = load.pick(load.master(path), config, path)
+    else:
+        recipe = load.recipe(config, settings.recipes)
+    entries = matrix.entries(recipe, evals=mode)
+    if json:
+        ui.as_json(entries)
+    else:
+        ui.table(("entry", "tokens", "spec", "conc", "evaluated"), map(_entry_row, entries))
+    return None
+
+
+def _evals(word: str) -> matrix.Evals:
+    choices: tuple[matrix.Evals, ...] = get_args(matrix.Evals)
+    for choice in choices:
+        if word == choice:
+            return choice
+    raise UsageError(
+        f"--evals {word}: one of {', '.join(choices)} expected{did_you_mean(word, choices)}",
+        hint=f"type: --evals {nearest(word, choices) or choices[0]}",
+    )
+
+
+def _entry_row(entry: matrix.Entry) -> tuple[str, ...]:
+    conc = entry["conc"]
+    return (
+        str(entry["exp-name"]),
+        f"{entry['isl']}/{entry['osl']}" if "isl" in entry else "-",
+        str(entry.get("spec-decoding", "none")),
+        " ".join(map(str, conc)) if isinstance(conc, list) else str(conc),
+        "yes" if entry.get("run-eval") else "-",
+    )
 
 
 def lab_install(settings: Settings) -> int | None:
