@@ -121,7 +121,9 @@ class Session:
     def machine(self, name: str) -> Machine:
         return self._around(self.transports[name])
 
-    def each(self, names: Iterable[str], act: Callable[[Machine], T], *, timeout: float = 0) -> dict[str, T | FleetError]:
+    def each(
+        self, names: Iterable[str], act: Callable[[Machine], T], *, timeout: float = 0
+    ) -> dict[str, T | FleetError]:
         """`act` on every named machine at once; a failure is that machine's answer.
 
         timeout: seconds for all of them, by default twice the settings' for one short command.

@@ -131,7 +131,10 @@ def health(found: Health) -> None:
     table(titles, (_host_row(host, found) for host in found.hosts))
     if found.services:
         say("")
-        rows = [(one.host, one.name, one.state, one.fault or "well", ", ".join(one.asked), one.run) for one in found.services]
+        rows = [
+            (one.host, one.name, one.state, one.fault or "well", ", ".join(one.asked), one.run)
+            for one in found.services
+        ]
         table(("host", "service", "state", "answer", "asked", "run"), rows)
     for host in found.hosts:
         for why in (*((host.error,) if host.error else ()), *(f"{host.name}: {fault}" for fault in host.faults)):
@@ -205,7 +208,11 @@ class Screen:
         self._lock = threading.Lock()
         self._hosts: dict[str, str] = {}
         self._bars = Bars(
-            TextColumn("  {task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("requests"), TimeRemainingColumn()
+            TextColumn("  {task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("requests"),
+            TimeRemainingColumn(),
         )
         self._live = Live(Group(), console=self._console, refresh_per_second=4, transient=True)
         self._live.start()

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import get_args
 
 from fleet import plan as plans
 from fleet import ui
@@ -20,6 +21,7 @@ from fleet.lab.lab import Lab
 from fleet.lab.node import NodeStatus
 from fleet.model import load, matrix
 from fleet.model.inventory import Inventory, Trial
+from fleet.model.near import did_you_mean, nearest
 from fleet.plan import Plan
 from fleet.results import store
 from fleet.results.record import latest
@@ -53,9 +55,7 @@ def _plan(
     trial: bool = False,
 ) -> Plan:
     recipe = load.recipe(config, settings.recipes)
-    return plans.build(
-        recipe, inventory, settings.recipes, arm=arm or None, conc=conc, trial=_trial(inventory, trial)
-    )
+    return plans.build(recipe, inventory, settings.recipes, arm=arm or None, conc=conc, trial=_trial(inventory, trial))
 
 
 @contextmanager
@@ -245,18 +245,30 @@ def shell(settings: Settings, *, config: str = "") -> int | None:
 def expand(
     settings: Settings, *, config: str, master: str = "", evals: str = "default", json: bool = False
 ) -> int | None:
-    if evals not in matrix.EVALS:
-        raise UsageError(f"--evals takes {', '.join(matrix.EVALS)}; {evals!r} was given")
+    """Reading a config asks only the public schema; what cannot run is planning's to say."""
+    mode = _evals(evals)
     if master:
-        recipe = load.pick(load.master(Path(master)), config, Path(master))
+        path = Path.cwd() / master
+        recipe = load.pick(load.master(path), config, path)
     else:
         recipe = load.recipe(config, settings.recipes)
-    entries = matrix.entries(recipe, evals=evals)
+    entries = matrix.entries(recipe, evals=mode)
     if json:
         ui.as_json(entries)
     else:
         ui.entries(entries)
     return None
+
+
+def _evals(word: str) -> matrix.Evals:
+    choices: tuple[matrix.Evals, ...] = get_args(matrix.Evals)
+    for choice in choices:
+        if word == choice:
+            return choice
+    raise UsageError(
+        f"--evals {word}: one of {', '.join(choices)} expected{did_you_mean(word, choices)}",
+        hint=f"type: --evals {nearest(word, choices) or choices[0]}",
+    )
 
 
 def lab_install(settings: Settings) -> int | None:

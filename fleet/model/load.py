@@ -181,7 +181,9 @@ def merge(base: Node, over: Node) -> Node:
 
 def resolved(recipe: Recipe) -> str:
     """A recipe as YAML with its `extends` resolved: what a run folder keeps."""
-    return yaml.safe_dump({recipe.key: recipe.document.data[recipe.key]}, sort_keys=False, allow_unicode=True, width=120)
+    return yaml.safe_dump(
+        {recipe.key: recipe.document.data[recipe.key]}, sort_keys=False, allow_unicode=True, width=120
+    )
 
 
 __all__ = [

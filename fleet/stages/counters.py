@@ -31,7 +31,9 @@ def settled(deployment: Deployment, *, within: float = 30.0) -> dict[str, Counte
         return read
 
     answers = deployment.session.each(grouped, act, timeout=within + 15)
-    return {seat: counters for answer in answers.values() if isinstance(answer, dict) for seat, counters in answer.items()}
+    return {
+        seat: counters for answer in answers.values() if isinstance(answer, dict) for seat, counters in answer.items()
+    }
 
 
 def at_once(deployment: Deployment) -> dict[str, Counters]:
@@ -43,7 +45,9 @@ def at_once(deployment: Deployment) -> dict[str, Counters]:
         return {name: deployment.engine.counters(text) for name, text in texts.items() if text is not None}
 
     answers = deployment.session.each(grouped, act)
-    return {seat: counters for answer in answers.values() if isinstance(answer, dict) for seat, counters in answer.items()}
+    return {
+        seat: counters for answer in answers.values() if isinstance(answer, dict) for seat, counters in answer.items()
+    }
 
 
 def http_servers(deployment: Deployment) -> list[Service]:

@@ -83,9 +83,7 @@ class Deployment:
         assert service.http is not None
         return machine.ask(http.get(self.address(service), service.http, path), timeout=timeout)
 
-    def post(
-        self, machine: Machine, service: Service, path: str, body: object, *, timeout: float
-    ) -> Response | str:
+    def post(self, machine: Machine, service: Service, path: str, body: object, *, timeout: float) -> Response | str:
         assert service.http is not None
         return machine.ask(http.post(self.address(service), service.http, path, body), timeout=timeout)
 

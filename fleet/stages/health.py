@@ -59,7 +59,9 @@ class Health:
 
     @property
     def well(self) -> bool:
-        return all(host.well for host in self.hosts) and all(service.well for service in self.services) and not self.models
+        return (
+            all(host.well for host in self.hosts) and all(service.well for service in self.services) and not self.models
+        )
 
     @property
     def code(self) -> int:
@@ -108,7 +110,9 @@ def _host(host: Host, want: Needs, finding: Findings | FleetError) -> HostHealth
         return HostHealth(host.name, None, (), error=str(finding))
     running = {container.labels.get("role") for container in finding.ours if container.state == "running"}
     faults = [why for why in preflight.host_reasons(host, want, finding, in_use=bool(running))]
-    faults += [f"image {tag} is not here; type: invoke stage --config …" for tag, image in finding.images.items() if not image]
+    faults += [
+        f"image {tag} is not here; type: invoke stage --config …" for tag, image in finding.images.items() if not image
+    ]
     return HostHealth(host.name, finding, tuple(faults), strangers=finding.strangers)
 
 
@@ -128,7 +132,11 @@ def _services(session: Session, plan: Plan | None, found: dict[str, Findings | F
         if not isinstance(finding, FleetError)
         for container in finding.ours
     ]
-    known = {(arm.arm.name, service.host, service.name): (arm, service) for arm in plan.arms for service in arm.services} if plan else {}
+    known = (
+        {(arm.arm.name, service.host, service.name): (arm, service) for arm in plan.arms for service in arm.services}
+        if plan
+        else {}
+    )
 
     def ask(host: str, container: Container) -> ServiceHealth:
         arm, service = known.get((container.labels.get("arm", ""), host, seat_of(container)), (None, None))
@@ -170,5 +178,3 @@ def _answers(
         if why:
             return f"{check.path}: {why}"
     return ""
-
-

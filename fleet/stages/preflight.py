@@ -69,7 +69,12 @@ def needs(plan: Plan) -> dict[str, Needs]:
             own = tuple(service for service in services if service.host == seat.host)
             others = [service for service in services if service.host != seat.host]
             before = found.get(seat.host, Needs())
-            peers = {(arm.placement.host(s.host).fast_address, port.number) for s in others for port in s.ports if port.public}
+            peers = {
+                (arm.placement.host(s.host).fast_address, port.number)
+                for s in others
+                for port in s.ports
+                if port.public
+            }
             found[seat.host] = Needs(
                 services=(*before.services, *own),
                 ports={**before.ports, **{port.number: service.name for service in own for port in service.ports}},
@@ -184,8 +189,10 @@ def unreachable_peers(session: Session, plan: Plan) -> list[str]:
             met = machine.probe(probes.reach(address, port))
             if not met.reachable:
                 told.setdefault((address, met.state), []).append(port)
-        return [f"{machine.name} → {address}: {state} on ports {', '.join(map(str, ports))}"
-                for (address, state), ports in told.items()]
+        return [
+            f"{machine.name} → {address}: {state} on ports {', '.join(map(str, ports))}"
+            for (address, state), ports in told.items()
+        ]
 
     answers = session.each(wanted, act, timeout=120)
     return [why for answer in answers.values() for why in (answer if isinstance(answer, list) else [str(answer)])]

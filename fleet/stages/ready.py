@@ -63,7 +63,9 @@ def answering(
         if not waiting:
             return True
         for name, service in waiting.items():
-            deployment.session.progress.host("ready", service.host, f"{name}: {reasons[name]}, {deadline.spent():.0f} s")
+            deployment.session.progress.host(
+                "ready", service.host, f"{name}: {reasons[name]}, {deadline.spent():.0f} s"
+            )
         return NotYet("; ".join(f"{name}: {reasons[name]}" for name in waiting))
 
     names = ", ".join(map(spoken, services))
@@ -161,7 +163,9 @@ def prove_pairs(deployment: Deployment, deadline: Deadline) -> int:
     for number, (prefill, decode) in enumerate(pairs):
         why = _relay(deployment, prefill, decode, number, deadline)
         if why:
-            raise NotReady(f"pair {spoken(prefill)} → {spoken(decode)} does not answer: {why}", hint="type: invoke logs")
+            raise NotReady(
+                f"pair {spoken(prefill)} → {spoken(decode)} does not answer: {why}", hint="type: invoke logs"
+            )
     return len(pairs)
 
 
@@ -183,5 +187,3 @@ def _relay(deployment: Deployment, prefill: Service, decode: Service, number: in
     assert not isinstance(first, str)
     body = engine.decode_request(model, prompt, TOKENS, first.table(), info.table())
     return _short_of(deployment.post(machine, decode, "/v1/completions", body, timeout=timeout))
-
-

@@ -83,7 +83,9 @@ class Road:
         try:
             yield
         except KeyboardInterrupt:
-            self.session.progress.line("interrupted: bringing logs home, then stopping our containers; ^C again leaves now")
+            self.session.progress.line(
+                "interrupted: bringing logs home, then stopping our containers; ^C again leaves now"
+            )
             self._clear(deployment)
             raise Interrupted(self._kept(), hint=f"see: {self.folder.path}") from None
         finally:
@@ -124,7 +126,9 @@ class Road:
         def act(machine: Machine) -> dict[str, str]:
             service = deployment.on(machine.name, deployment.arm.servers)[0]
             argv = docker.exec_argv(deployment.named(service), deployment.engine.VERSIONS)
-            return dict(line.split(" ", 1) for line in machine.docker(argv, check=False).out.splitlines() if " " in line)
+            return dict(
+                line.split(" ", 1) for line in machine.docker(argv, check=False).out.splitlines() if " " in line
+            )
 
         hosts = [service.host for service in deployment.arm.servers]
         answers = self.session.each(hosts, act)
@@ -223,5 +227,3 @@ def _same_at_the_end(before: dict[str, Image], after: dict[str, Image]) -> None:
     for host, image in before.items():
         if after[host].id != image.id:
             raise FleetError(f"the image changed while the arm ran: {image.id}, then {after[host].id}", where=host)
-
-

@@ -148,9 +148,7 @@ class PointRunner:
 
     # ------------------------------------------------------------------ record
 
-    def _record(
-        self, started: datetime, before: dict[str, Counters], after: dict[str, Counters], load: Load
-    ) -> Record:
+    def _record(self, started: datetime, before: dict[str, Counters], after: dict[str, Counters], load: Load) -> Record:
         deployment, point, arm = self.deployment, self.point, self.deployment.arm.arm
         measurement, broken = self._measurement(load)
         roles = {service.name: service.seat.role for service in counters.http_servers(deployment)}
@@ -228,7 +226,9 @@ class PointRunner:
 def _finished(deployment: Deployment, before: dict[str, Counters], now: dict[str, Counters]) -> float:
     """Requests that decode (or aggregated) workers have finished since the point began."""
     last = [s.name for s in counters.http_servers(deployment) if s.seat.role in ("decode", "server")]
-    moves = [(now[seat].finished or 0) - (before[seat].finished or 0) for seat in last if seat in now and seat in before]
+    moves = [
+        (now[seat].finished or 0) - (before[seat].finished or 0) for seat in last if seat in now and seat in before
+    ]
     return sum(moves)
 
 
@@ -280,7 +280,9 @@ def transfer_errors(deployment: Deployment, since: datetime) -> list[str]:
 
 def _matching(machine: Machine, deployment: Deployment, service: Service, since: datetime) -> list[str]:
     router = deployment.router
-    patterns = deployment.engine.TRANSFER_ERRORS if service.kind == "server" else router.TRANSFER_ERRORS if router else ()
+    patterns = (
+        deployment.engine.TRANSFER_ERRORS if service.kind == "server" else router.TRANSFER_ERRORS if router else ()
+    )
     wanted = re.compile("|".join(f"(?:{pattern})" for pattern in patterns) or r"(?!)")
     found: list[str] = []
     rest = b""

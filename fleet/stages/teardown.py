@@ -18,7 +18,9 @@ def teardown(deployment: Deployment) -> list[FleetError]:
     if deployment.arm.router:
         router = deployment.arm.router
         deployment.session.each([router.host], lambda machine: _remove(machine, deployment, role="router"))
-    answers = deployment.session.each(deployment.hosts, lambda machine: _clear(machine, deployment), timeout=STOP_SECONDS)
+    answers = deployment.session.each(
+        deployment.hosts, lambda machine: _clear(machine, deployment), timeout=STOP_SECONDS
+    )
     return [answer for answer in answers.values() if isinstance(answer, FleetError)]
 
 

@@ -67,7 +67,9 @@ def fatal_lines(deployment: Deployment) -> list[LogLine]:
     """Lines of the logs brought home that an engine or router calls fatal: the first of each service, earliest first."""
     found = []
     for service in deployment.services:
-        line = _first(deployment.folder.log(deployment.arm.arm.name, service.name), service, _patterns(deployment, service))
+        line = _first(
+            deployment.folder.log(deployment.arm.arm.name, service.name), service, _patterns(deployment, service)
+        )
         found += [line] if line else []
     return sorted(found, key=lambda line: line.time)
 
