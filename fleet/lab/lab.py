@@ -20,13 +20,14 @@ from fleet.errors import LabError, UsageError
 from fleet.lab import faults, packages, process
 from fleet.lab.command import Completed, attempt, run
 from fleet.lab.network import Network, choose, routed
-from fleet.lab.node import Node, NodeStatus, free_loops, remove_cgroups
+from fleet.lab.node import SEED, Node, NodeStatus, free_loops, remove_cgroups
 from fleet.lab.seed import Identity, Keys, known_hosts, seed
 
 Say = Callable[[str], object]
 T = TypeVar("T")
 
 FORMAT = 1  # of the state folder and of what is inside a node; another one is made anew
+OLD_SEED = "old-seed"  # listed among a node's faults until its new files are in place
 PARENT = "/var/lib/fleetlab"
 MOST_NODES = 99
 # Of this machine, and not for a node to have: homes with keys and credentials, host keys, engine data, mounts, sockets.
@@ -145,7 +146,7 @@ class Lab:
             if self.record is None:
                 self._begin(say)
             names = sorted({*self.nodes(), *(f"node{n}" for n in range(1, nodes + 1))}, key=number)
-            if names == self.nodes() and all(self._each(self._well, names)):
+            if names == self.nodes() and self._written(names) and all(self._each(self._well, names)):
                 return
             started = time.monotonic()
             self._write(names)
@@ -190,16 +191,35 @@ class Lab:
         for half_made in (self.state / "nodes").glob("*.making"):
             shutil.rmtree(half_made)
         self._each(Node.create, [name for name in names if not self._node(name).folder.exists()])
-        everyone = [self._node(name).identity for name in names]
-        replace(self.known_hosts, known_hosts(everyone))
-        replace(self.ssh_config, ssh_config(everyone, self.key, self.known_hosts))
+        for path, content in self._files(names).items():
+            if path.exists() and path.read_bytes() == content:
+                continue
+            if path.name == SEED:
+                # On record before it is done: an interrupted `up` is taken up again by the next.
+                self._node(path.parent.name).note(OLD_SEED, on=True)
+            replace(path, content)
+
+    def _files(self, names: Sequence[str]) -> dict[Path, bytes]:
+        """Path → content of every file that says which nodes there are."""
+        nodes = [self._node(name) for name in names]
+        everyone = [node.identity for node in nodes]
         public = [key.with_suffix(".pub").read_text() for key in (self.key, self._node_key)]
         keys = Keys(public[0], public[1], self._node_key.read_bytes())
-        for name in names:
-            node = self._node(name)
-            made = seed(node.identity, node.host_key.read_bytes(), everyone, keys, node.cgroup)
-            if not node.seed.exists() or node.seed.read_bytes() != made:
-                replace(node.seed, made)
+        return {
+            self.known_hosts: known_hosts(everyone).encode(),
+            self.ssh_config: ssh_config(everyone, self.key, self.known_hosts).encode(),
+            **{
+                node.seed: seed(node.identity, node.host_key.read_bytes(), everyone, keys, node.cgroup)
+                for node in nodes
+            },
+        }
+
+    def _written(self, names: Sequence[str]) -> bool:
+        """Whether those files are there and say what this version of fleet would write."""
+        try:
+            return all(path.read_bytes() == content for path, content in self._files(names).items())
+        except OSError:
+            return False
 
     def _mend(self, names: Sequence[str], say: Say) -> None:
         network = self.network
@@ -227,11 +247,9 @@ class Lab:
 
     def _well(self, node: Node) -> bool:
         pid = node.pid
-        known = (self.ssh_config, self.known_hosts, self.key, node.seed)
         return (
             pid is not None
             and not node.faults()
-            and all(path.exists() for path in known)
             and self.network.sound(node.name, pid)
             and node.ssh_answers()
             and node.engine_answers()

@@ -34,6 +34,10 @@ class Network:
     def address(self, number: int) -> str:
         return str(self.net[number])
 
+    def mac(self, number: int) -> str:
+        """A locally administered address that outlives the interface: neighbours remember it for half a minute."""
+        return ":".join(f"{byte:02x}" for byte in (2, *bytes.fromhex(self.lab), 0, number))
+
     def namespace(self, node: str) -> str:
         return f"{self.prefix}-{node}"
 
@@ -53,7 +57,8 @@ class Network:
         if "host" not in links or not Path("/sys/class/net", self.uplink).exists():
             attempt(["ip", "link", "del", self.uplink])
             attempt(["ip", "-n", self.switch, "link", "del", "host"])
-            run(["ip", "link", "add", self.uplink, "type", "veth", "peer", "name", "host", "netns", self.switch])
+            mac = ["address", self.mac(254)]
+            run(["ip", "link", "add", self.uplink, *mac, "type", "veth", "peer", "name", "host", "netns", self.switch])
         batch(self.switch, "link set lo up", "link set br0 up", "link set host master br0 up")
         batch(None, f"addr replace {self.net[254]}/24 dev {self.uplink}", f"link set {self.uplink} up")
 
@@ -69,7 +74,8 @@ class Network:
         if "eth0" not in link_names(space) or node not in link_names(self.switch):
             attempt(["ip", "-n", space, "link", "del", "eth0"])
             attempt(["ip", "-n", self.switch, "link", "del", node])
-            run(["ip", "-n", space, "link", "add", "eth0", "type", "veth", "peer", "name", node, "netns", self.switch])
+            veth = ["type", "veth", "peer", "name", node, "netns", self.switch]
+            run(["ip", "-n", space, "link", "add", "eth0", "address", self.mac(number), *veth])
         batch(space, "link set lo up", f"addr replace {self.address(number)}/24 dev eth0", "link set eth0 up")
         if f"{node}-d" not in link_names(self.switch):
             batch(self.switch, f"link set {node} master br0 up")

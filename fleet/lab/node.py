@@ -18,6 +18,7 @@ from fleet.lab.command import Completed, attempt, launch, run
 from fleet.lab.seed import HOST_KEY, Identity
 
 DISK = "8G"  # sparse: takes of the machine's disk what the node has written
+SEED = "seed.tar"  # init.sh reads it, too
 CGROUPS = Path("/sys/fs/cgroup")
 BOOT_SECONDS = 60.0
 
@@ -52,7 +53,7 @@ class Node:
         self.cgroup = cgroup
         self.disk = folder / "disk.img"
         self.host_key = folder / "host_key"
-        self.seed = folder / "seed.tar"
+        self.seed = folder / SEED
         self.record = folder / "init"
 
     # ------------------------------------------------------------------ what there is
@@ -83,11 +84,13 @@ class Node:
 
         A node that is still starting has this machine's root: what is run or written "inside" would happen here.
         """
-        pid = self.pid
-        if pid is None or os.stat(f"/proc/{pid}/root/").st_dev == os.stat("/").st_dev:
-            what = "the node is down" if pid is None else "the node has not started yet"
-            raise LabError(what, where=self.name, hint=f"try: python -m fleet.lab heal {self.name}")
-        return pid
+        hint = f"try: python -m fleet.lab heal {self.name}"
+        if (pid := self.pid) is None:
+            raise LabError("the node is down", where=self.name, hint=hint)
+        with suppress(OSError):
+            if os.stat(f"/proc/{pid}/root/").st_dev != os.stat("/").st_dev:
+                return pid
+        raise LabError("the node has not started yet", where=self.name, hint=hint)
 
     @property
     def root(self) -> Path:
