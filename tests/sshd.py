@@ -29,13 +29,17 @@ def need_sshd() -> None:
 
 @dataclass
 class Sshd:
-    """A running sshd. `known_hosts` holds its key; `key` logs in as root."""
+    """A running sshd. `known_hosts` holds its key; `key` logs in as root, whose home there is `home`."""
 
     folder: Path
     port: int
     key: Path
     known_hosts: Path
     process: subprocess.Popen[bytes]
+
+    @property
+    def home(self) -> Path:
+        return self.folder / "home"
 
     def stop(self) -> None:
         """End the listener and every session that came from it."""
@@ -85,11 +89,12 @@ def running(folder: Path, *, extra: str = "", port: int | None = None) -> Iterat
     folder.mkdir(parents=True, exist_ok=True)
     Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
     hostkey, key, port = keygen(folder / "hostkey"), keygen(folder / "key"), port or free_port()
-    config = folder / "sshd_config"
+    config, home = folder / "sshd_config", folder / "home"
+    home.mkdir()
     config.write_text(
         f"Port {port}\nListenAddress 127.0.0.1\nHostKey {hostkey}\nAuthorizedKeysFile {key}.pub\nPidFile none\n"
         f"StrictModes no\nUsePAM no\nUseDNS no\nPasswordAuthentication no\nKbdInteractiveAuthentication no\n"
-        f"PermitRootLogin prohibit-password\nAcceptEnv LANG\n{extra}\n"
+        f"PermitRootLogin prohibit-password\nSetEnv HOME={home}\n{extra}\n"
     )
     known = folder / "known_hosts"
     known.write_text(f"[127.0.0.1]:{port} {' '.join((folder / 'hostkey.pub').read_text().split()[:2])}\n")

@@ -82,7 +82,8 @@ def each(
     try:
         wait(futures.values(), timeout=timeout + PATIENCE)
         for host in hosts:
-            results[host.name] = outcome(futures[host.name], host, deadline)
+            found = outcome(futures[host.name], host, deadline)
+            results[host.name] = found
         return results
     except BaseException:
         stopped.set()

@@ -51,7 +51,7 @@ HOST_KEYS = (
 OUTER = 'sh -c "$0" "$@"; exit $?'
 INNER = 'echo "$0 $$"; exec "$@"'
 
-WRITE = """umask 077; trap 'rm -f -- "$1"' EXIT; trap 'exit 1' HUP INT TERM
+WRITE = """umask 077; trap 'rm -f -- "$1"' EXIT; trap 'exit 1' HUP INT PIPE TERM
 cat >"$1" || exit; [ "$(wc -c <"$1")" -eq "$2" ] || { echo "the data arrived incomplete" >&2; exit 1; }
 chmod "$3" "$1" && mv -fT -- "$1" "$4" """
 
@@ -76,7 +76,23 @@ class Link:
 
     def close(self) -> None:
         """Closing may have to wait for a dead peer: nobody waits for it."""
-        threading.Thread(target=self.connection.close, name="fleet-close", daemon=True).start()
+        threading.Thread(target=self._close, name="fleet-close", daemon=True).start()
+
+    def _close(self) -> None:
+        with contextlib.suppress(OSError, EOFError, paramiko.SSHException):
+            self.connection.close()
+
+
+class Attempt:
+    """One connection being opened: the calls that want it wait for `done`."""
+
+    def __init__(self) -> None:
+        self.done: Future[None] = Future()
+        self.age = Deadline(0).spent
+
+
+class Refused(Exception):
+    """The host proved who it is, and then the login failed: refused, or a key here that cannot be used."""
 
 
 class Call:
@@ -143,7 +159,7 @@ class SSH:
         self._gateway: SSH | None = None
         self._lock = threading.Lock()
         self._links: list[Link] = []
-        self._attempt: Future[None] | None = None
+        self._attempt: Attempt | None = None
         self._calls: set[Call] = set()
 
     # ------------------------------------------------------------------ commands
@@ -450,20 +466,23 @@ class SSH:
                         link.busy += 1
                         return link
                 if self._attempt is None:
-                    self._attempt = Future()
+                    self._attempt = Attempt()
                     self._thread("open", self._connect, self._attempt)
                 attempt = self._attempt
+            stale = attempt.age() > TICK
             try:
-                self._wait(call, attempt, deadline.left())
+                self._wait(call, attempt.done, deadline.left())
             except TimeoutError:
-                if attempt.done():
+                if attempt.done.done():
                     raise
                 what = f"no answer from {self.route} within {deadline.seconds:g} s"
                 raise Unreachable(what, where=self.name, hint=self._hint(["true"])) from None
             except HostError as problem:
+                if stale and isinstance(problem, Unreachable) and deadline.left():
+                    continue  # that was how it was before this call began
                 raise copy.copy(problem) from problem.__cause__
 
-    def _connect(self, attempt: Future[None]) -> None:
+    def _connect(self, attempt: Attempt) -> None:
         link: Link | None = None
         problem: BaseException | None = None
         try:
@@ -480,9 +499,9 @@ class SSH:
             link.close()
             problem = self._unreachable("the connection was closed here")
         if problem is not None:
-            attempt.set_exception(problem)
+            attempt.done.set_exception(problem)
         else:
-            attempt.set_result(None)
+            attempt.done.set_result(None)
 
     def _open(self) -> fabric.Connection:
         route = self.route
@@ -514,8 +533,10 @@ class SSH:
         connection.client.set_missing_host_key_policy(trust)
         try:
             connection.open()
-        except BaseException:
+        except BaseException as problem:
             connection.client.close()
+            if trust.accepted and isinstance(problem, (paramiko.SSHException, ValueError, TypeError)):
+                raise Refused(str(problem)) from problem
             raise
         return connection
 
@@ -532,21 +553,24 @@ class SSH:
 
     def tunnel(self, host: str, port: int) -> paramiko.Channel:
         """A socket-like channel from this host to another one. Only for hosts that serve as a gateway."""
-        link = self._acquire(Call(), Deadline(4 * self.connect_timeout))
-        self._release(link)
         hint = self._hint(["nc", "-zv", host, str(port)])
-        try:
-            return link.transport.open_channel("direct-tcpip", (host, port), ("", 0), timeout=self.connect_timeout)
-        except paramiko.ChannelException as refused:
-            what = f"cannot reach {host}:{port} from there: {refused.text.lower()}"
-            raise Unreachable(what, where=self.name, hint=hint) from refused
-        except (paramiko.SSHException, EOFError, OSError) as silent:
-            if not self._answers(link):
+        for last in (False, True):
+            link = self._acquire(Call(), Deadline(4 * self.connect_timeout))
+            self._release(link)
+            try:
+                return link.transport.open_channel("direct-tcpip", (host, port), ("", 0), timeout=self.connect_timeout)
+            except paramiko.ChannelException as refused:
+                what = f"cannot reach {host}:{port} from there: {refused.text.lower()}"
+                raise Unreachable(what, where=self.name, hint=hint) from refused
+            except (paramiko.SSHException, EOFError, OSError) as silent:
+                if self._answers(link):
+                    what = f"no answer from {host}:{port} within {self.connect_timeout:g} s"
+                    raise Unreachable(what, where=self.name, hint=hint) from silent
                 link.retired = True
                 link.close()
-                raise self._unreachable(f"the connection was lost: {silent or 'closed'}") from silent
-            what = f"no answer from {host}:{port} within {self.connect_timeout:g} s"
-            raise Unreachable(what, where=self.name, hint=hint) from silent
+                if last:
+                    raise self._unreachable(f"the connection was lost: {silent or 'closed'}") from silent
+        raise AssertionError("unreachable code")
 
     @staticmethod
     def _answers(link: Link) -> bool:
@@ -576,7 +600,7 @@ class SSH:
         """A connecting error in our words."""
         if isinstance(problem, HostError):
             return problem
-        if not isinstance(problem, (OSError, EOFError, paramiko.SSHException, Untrusted)):
+        if not isinstance(problem, (OSError, EOFError, paramiko.SSHException, Untrusted, Refused)):
             return problem
         kind, what, hint = self._reason(problem)
         error = kind(what, where=self.name, hint=hint or self._hint(["true"]))
@@ -589,8 +613,8 @@ class SSH:
             return HostKeyError, f"{problem} at {route}", "" if problem.changed else self._trust_hint()
         if isinstance(problem, paramiko.ssh_exception.IncompatiblePeer) and "host key" in text:
             return HostKeyError, f"the host shows no key of the kind on record at {route}: {text}", ""
-        if isinstance(problem, paramiko.AuthenticationException) or "authentication methods" in text:
-            return LoginError, f"login refused at {route}; {self._keys_tried()}", ""
+        if isinstance(problem, Refused):
+            return LoginError, f"login refused at {route}: {text.rstrip('.').lower()}; {self._keys_tried()}", ""
         if isinstance(problem, socket.gaierror):
             return Unreachable, f"name unknown: {route.host} ({problem.strerror})", ""
         return Unreachable, f"{spoken(problem, self.connect_timeout)} at {route}", ""
@@ -665,7 +689,7 @@ def locked(identity: str) -> bool:
     """Whether a private key needs a passphrase: then only the agent can use it."""
     try:
         paramiko.PKey.from_path(identity)
-    except paramiko.PasswordRequiredException:
+    except (paramiko.PasswordRequiredException, TypeError):  # TypeError is cryptography's word for it
         return True
     except Exception:
         return False

@@ -38,6 +38,7 @@ class KnownHosts(paramiko.MissingHostKeyPolicy):  # type: ignore[misc]
     def __init__(self, label: str, files: Sequence[str]) -> None:
         self.label = label
         self.files = tuple(files)
+        self.accepted = False
         self.known = [entry for file in files for entry in entries(file, label)]
 
     def missing_host_key(self, client: object, hostname: str, key: paramiko.PKey) -> None:
@@ -46,6 +47,7 @@ class KnownHosts(paramiko.MissingHostKeyPolicy):  # type: ignore[misc]
         if any(entry.revoked for entry in same):
             raise Untrusted(f"the host key {key.fingerprint} is revoked in {same[0].file}", changed=True)
         if same:
+            self.accepted = True
             return
         recorded = [entry for entry in self.known if not entry.revoked]
         if not recorded:

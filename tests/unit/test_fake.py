@@ -92,6 +92,7 @@ def test_files_go_in_and_come_out(tmp_path: object) -> None:
     assert {path.name: path.read_bytes() for path in written} == {"a": b"one", "b": b"two"}
     sink = io.BytesIO()
     host.get("/run/logs/a", sink)
-    assert tarfile.open(fileobj=io.BytesIO(sink.getvalue())).getnames() == ["a"]
+    with tarfile.open(fileobj=io.BytesIO(sink.getvalue())) as archive:
+        assert archive.getnames() == ["a"]
     with pytest.raises(CommandFailed, match="No such file"):
         host.get("/run/other", io.BytesIO())
