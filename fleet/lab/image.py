@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from fleet.errors import HostError
+from fleet.errors import LabError
 
 ATOM_TAGS = ("rocm/atom-dev:nightly_202606101403", "rocm/atom-dev:nightly_202607201550")
 LABEL = "dev.fleet.double"
@@ -103,15 +103,15 @@ class Engines(Protocol):
 
 
 def ensure(lab: Engines, node: str, image: BuiltImage) -> bool:
-    """Have the image on this one node, under all its tags; whether it had to be loaded. Raises HostError."""
+    """Have the image on this one node, under all its tags; whether it had to be loaded. Raises LabError."""
     if all(_image_id(lab, node, tag) == image.id for tag in image.tags):
         return False
     loaded = lab.docker(node, ["load", "--quiet", "--input", str(image.tar)], timeout=120.0)
     if loaded.returncode != 0:
-        raise HostError(f"the image of the doubles did not load: {loaded.err.strip()[-300:]}", where=node)
+        raise LabError(f"the image of the doubles did not load: {loaded.err.strip()[-300:]}", where=node)
     for tag in image.tags:
         if (found := _image_id(lab, node, tag)) != image.id:
-            raise HostError(f"{tag} is {found or 'absent'} after loading {image.id}", where=node)
+            raise LabError(f"{tag} is {found or 'absent'} after loading {image.id}", where=node)
     return True
 
 
@@ -121,7 +121,7 @@ def _image_id(lab: Engines, node: str, tag: str) -> str:
 
 
 def build(cache: Path, tags: Sequence[str] = ATOM_TAGS) -> BuiltImage:
-    """The image's archive in `cache`, made if its inputs have changed. Raises HostError when a program is missing.
+    """The image's archive in `cache`, made if its inputs have changed. Raises LabError when a program is missing.
 
     Inputs: the doubles (by content), this machine's Python and busybox (by name, size and time), the tags.
     """
@@ -155,9 +155,9 @@ def _ask(argv: Sequence[str]) -> str:
             argv, capture_output=True, text=True, timeout=60, env=environment, stdin=subprocess.DEVNULL
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise HostError(f"cannot run {argv[0]}: {error}") from None
+        raise LabError(f"cannot run {argv[0]}: {error}") from None
     if done.returncode != 0:
-        raise HostError(f"{argv[0]} failed: {done.stderr.strip()[-300:]}")
+        raise LabError(f"{argv[0]} failed: {done.stderr.strip()[-300:]}")
     return done.stdout
 
 
@@ -172,10 +172,10 @@ class Source:
     @classmethod
     def find(cls) -> Source:
         if not Path(PYTHON).exists():
-            raise HostError(f"{PYTHON} is missing", hint="apt-get install python3")
+            raise LabError(f"{PYTHON} is missing", hint="apt-get install python3")
         busybox = shutil.which("busybox", path="/usr/bin:/bin:/usr/sbin:/sbin")
         if busybox is None:
-            raise HostError("busybox is missing", hint="apt-get install busybox-static")
+            raise LabError("busybox is missing", hint="apt-get install busybox-static")
         python = Path(PYTHON).resolve()
         return cls(python, Path("/usr/lib") / python.name, Path(busybox).resolve())
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from fleet.errors import HostError
+from fleet.errors import LabError
 from fleet.lab.image import ATOM_TAGS, BuiltImage, build, doubles, ensure
 
 
@@ -116,7 +116,7 @@ def test_ensure_replaces_another_image_under_the_tag() -> None:
 
 
 def test_ensure_says_what_went_wrong() -> None:
-    with pytest.raises(HostError, match="node2: the image of the doubles did not load: no space left"):
+    with pytest.raises(LabError, match="node2: the image of the doubles did not load: no space left"):
         ensure(Engine("sha256:1", code=1), "node2", IMAGE)
-    with pytest.raises(HostError, match="a:1 is sha256:2 after loading sha256:1"):
+    with pytest.raises(LabError, match="a:1 is sha256:2 after loading sha256:1"):
         ensure(Engine("sha256:2"), "node2", IMAGE)
