@@ -139,7 +139,10 @@ def test_a_misspelt_key_is_not_also_missing(tmp_path: Path) -> None:
 
 def test_everything_at_once_and_what_planning_would_say(tmp_path: Path) -> None:
     text = edited(
-        MULTI, ("conc-list", "conc_list"), ("dp-attn: false", 'dp-attn: "no"'), ("DECODE_MTP_SIZE=3", "DECODE_MTP_SIZE=0")
+        MULTI,
+        ("conc-list", "conc_list"),
+        ("dp-attn: false", 'dp-attn: "no"'),
+        ("DECODE_MTP_SIZE=3", "DECODE_MTP_SIZE=0"),
     )
     (tmp_path / "two.yaml").write_text(text)
     assert message(load.recipe, "two", tmp_path, rules=True) == (
