@@ -140,8 +140,9 @@ def _extend(document: Document, key: str, folder: Path) -> list[Fault]:
     base_key = own.entries[EXTENDS].value
     known = [one for one in recipe_keys(folder) if one != key]
     if not isinstance(base_key, str) or base_key not in known:
-        hint = did_you_mean(str(base_key), known)
-        fault = document.fault(at, f"extends: {document.written(*at)}  no such recipe in {folder}{hint}")
+        why = "is this recipe itself" if base_key == key else f"no such recipe in {folder}"
+        hint = did_you_mean(str(base_key or ""), known)
+        fault = document.fault(at, f"extends: {document.written(*at)}".rstrip() + f"  {why}{hint}")
         return [fault, *_bury(document, own)]
     base_document = yamlfile.parse(folder / f"{base_key}.yaml")
     if base_document.faults:

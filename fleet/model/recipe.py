@@ -260,10 +260,14 @@ def entries_of(config: Scope) -> Iterator[Scope]:
 
 
 def _is_multi(config: Scope) -> bool:
+    """As it says; where it does not say so properly, as it seems."""
     stated = config.get("multinode")
     if isinstance(stated, bool):
         return stated
-    return any(entry.has("prefill") or entry.has("decode") for entry in entries_of(config))
+    if isinstance(stated, str) and stated.lower() in ("true", "false"):
+        return stated.lower() == "true"
+    first = next(entries_of(config), None)
+    return first is not None and (first.has("prefill") or first.has("decode"))
 
 
 def _across(config: Scope) -> Iterator[Fault]:
@@ -313,12 +317,17 @@ def _disagg_rules(config: Scope) -> Iterator[Fault]:
 
 
 def _concurrency_rules(entry: Scope) -> Iterator[Fault]:
+    if not isinstance(entry.get(), dict) or _misspelt(entry):
+        return
     start, end = entry.has("conc-start"), entry.has("conc-end")
     if entry.has("conc-list") and start and end:
         yield entry.fault(
             ("conc-start",), f"conc-start, conc-end  written beside conc-list in {entry.name}; keep one of the two"
         )
-    elif not entry.has("conc-list") and not (start and end) and not _misspelt(entry):
+    elif not entry.has("conc-list") and start != end:
+        alone, other = ("conc-start", "conc-end") if start else ("conc-end", "conc-start")
+        yield entry.wrong((alone,), f"needs {other} beside it")
+    elif not entry.has("conc-list") and not start:
         yield entry.fault((), f"{entry.name}  has no concurrency; type conc-list, or both conc-start and conc-end")
     for name in ("conc-start", "conc-end"):
         if (value := entry.integer(name)) is not None and value <= 0:
@@ -334,8 +343,7 @@ def _concurrency_rules(entry: Scope) -> Iterator[Fault]:
 
 def _misspelt(entry: Scope) -> bool:
     """Whether an unknown key of the entry was meant to be its concurrency: that fault is told already."""
-    data = entry.get()
-    return isinstance(data, dict) and any(str(key).replace("_", "-").startswith("conc") for key in data)
+    return any(str(key).replace("_", "-").startswith("conc") and "-" not in str(key) for key in entry.get())
 
 
 def _worker_rules(entry: Scope) -> Iterator[Fault]:

@@ -130,7 +130,8 @@ def _nodes(entry: Scope, role: str, gpus_per_host: int | None) -> Iterator[Fault
     each = -(-gpus // gpus_per_host) if gpus and gpus_per_host else None
     for at, index, nodes in _setting(entry, name):
         if each is not None and nodes != count * each:
-            why = f"{count} of {gpus} GPUs make {count * each} hosts of {gpus_per_host}"
+            hosts = f"{count * each} host{'s' if count * each > 1 else ''}"
+            why = f"{count} × {gpus} GPUs fill {hosts} of {gpus_per_host}"
         elif nodes == 0 or nodes % count:
             why = "every worker needs as many nodes as the others, and at least one"
         else:

@@ -29,10 +29,13 @@ def check(document: Document, keys: Keys, model: type[M]) -> tuple[M | None, lis
         found = model.model_validate_json(text, by_alias=True, by_name=False)
     except ValidationError as error:
         details = error.errors(include_url=False, include_context=True)
+        meant = _meant(details, model)
         faults += [
             _fault(document, keys, detail, model)
             for detail in details
-            if (at := keys + tuple(detail["loc"])) not in told and not document.blamed(*at)
+            if (at := keys + tuple(detail["loc"])) not in told
+            and not document.blamed(*at)
+            and not (detail["type"] == "missing" and tuple(detail["loc"]) in meant)
         ]
         return None, faults
     return (None if faults else found), faults
@@ -66,7 +69,7 @@ def was_written(node: Node | None) -> str:
     if isinstance(node.value, bool):
         return "true or false"
     if isinstance(node.value, int | float):
-        return "a number"
+        return "a number" if isinstance(node.value, int) else "a number with a point"
     return "quoted text" if node.written[:1] in ("'", '"') and _number(node.value) else "text"
 
 
@@ -75,7 +78,9 @@ def _number(value: object) -> bool:
 
 
 def _nulls(node: Node, keys: Keys) -> Iterator[Keys]:
-    if node.kind == "scalar" and node.value is None and not node.bad:
+    if node.bad:
+        return
+    if node.kind == "scalar" and node.value is None:
         yield keys
     for key, child in node.entries.items():
         yield from _nulls(child, (*keys, key))
@@ -90,6 +95,16 @@ def _null_fault(document: Document, keys: Keys) -> Fault:
     )
 
 
+def _meant(details: list[ErrorDetails], model: type[BaseModel]) -> set[Keys]:
+    """The known keys that unknown keys are near to: told with those, not once more as missing."""
+    places = [tuple(detail["loc"]) for detail in details if detail["type"] == "extra_forbidden"]
+    return {(*loc[:-1], near) for loc in places if (near := nearest(str(loc[-1]), _known(model, loc)))}
+
+
+def _known(model: type[BaseModel], loc: Keys) -> list[str]:
+    return keys_of(_model_at(model, loc[:-1]) or model)
+
+
 def _fault(document: Document, base: Keys, detail: ErrorDetails, model: type[BaseModel]) -> Fault:
     loc = tuple(detail["loc"])
     keys = base + loc
@@ -98,8 +113,7 @@ def _fault(document: Document, base: Keys, detail: ErrorDetails, model: type[Bas
         return document.fault(keys[:-1], f"{keys[-1]}  missing in {owner(keys[:-1]) or 'this file'}")
     if kind == "extra_forbidden":
         key = str(keys[-1])
-        known = keys_of(_model_at(model, loc[:-1]) or model)
-        return document.fault(keys, f"{key}  unknown key in {owner(keys[:-1])}{did_you_mean(key, known)}")
+        return document.fault(keys, f"{key}  unknown key in {owner(keys[:-1])}{did_you_mean(key, _known(model, loc))}")
     return wrong(document, keys, _message(detail, document.node(*keys)))
 
 
@@ -138,6 +152,8 @@ def _advice(kind: str, node: Node | None) -> str:
         return ""
     if kind.startswith(("int", "float")) and _number(node.value):
         return f"; type {node.value}"
+    if kind.startswith("int") and isinstance(node.value, float) and node.value.is_integer():
+        return f"; type {node.value:.0f}"
     if kind == "bool_type" and str(node.value).lower() in ("true", "yes", "on", "false", "no", "off"):
         return f"; type {'true' if str(node.value).lower() in ('true', 'yes', 'on') else 'false'}"
     if kind == "string_type" and node.value is not None:
@@ -147,8 +163,9 @@ def _advice(kind: str, node: Node | None) -> str:
 
 def _choice(choices: list[str], node: Node | None) -> str:
     if set(choices) <= {"True", "False"}:
-        words = " or ".join(choice.lower() for choice in choices)
-        return f"{words} expected, {was_written(node)} was written"
+        if node is not None and isinstance(node.value, bool):
+            return f"must be {choices[0].lower()} here"
+        return f"true or false expected, {was_written(node)} was written{_advice('bool_type', node)}"
     hint = nearest(str(node.value), choices) if node else None
     return f"one of {', '.join(choices)} expected" + (f"; did you mean {hint}?" if hint else "")
 

@@ -141,7 +141,8 @@ def parse_text(raw: bytes, path: str, *, grouped_numbers: bool = False) -> Docum
     clean = _UNPRINTABLE.sub("?", text.replace("\r\n", "\n").replace("\r", "\n"))
     document = _Reader(clean, path, faults, grouped_numbers).document()
     if document.root.kind != "mapping":
-        what = "nothing but comments" if document.root.value is None else _kind(document.root)
+        bare = document.root.kind == "scalar" and document.root.value is None
+        what = "nothing but comments" if bare else _kind(document.root)
         document.faults.append(Fault(document.root.line, f"a mapping expected at the top, {what} was written"))
         raise FileFaults(path, document.faults)
     return document
@@ -313,6 +314,7 @@ class _Reader:
         self.root: Node | None = None
         self.open: list[Node] = []
         self.keys: list[tuple[str, int] | None] = []
+        self.free: list[bool] = []
 
     def document(self) -> Document:
         documents = 0
@@ -355,8 +357,10 @@ class _Reader:
         elif isinstance(event, yaml.MappingStartEvent | yaml.SequenceStartEvent):
             self.properties(event)
             node = self.node("mapping" if isinstance(event, yaml.MappingStartEvent) else "list", event)
+            free = self.described()
             self.place(node, event)
             self.open.append(node)
+            self.free.append(free)
             self.keys.append(None)
             if len(self.open) > DEPTH:
                 self.blame(event, f"nested more than {DEPTH} deep")
@@ -366,6 +370,7 @@ class _Reader:
             node.written = self.excerpt(node.value, _end(event).index)
             node.value = None
             self.keys.pop()
+            self.free.pop()
         elif isinstance(event, yaml.ScalarEvent):
             self.properties(event)
             self.scalar(event)
@@ -375,7 +380,7 @@ class _Reader:
         if event.anchor is not None:
             self.blame(event, f"&{event.anchor}  anchors are not read; write the value out where it is used")
         if event.tag is not None:
-            self.blame(event, f"{event.tag}  tags are not read; take it out")
+            self.blame(event, f"{event.tag.replace('tag:yaml.org,2002:', '!!')}  tags are not read; take it out")
 
     def excerpt(self, start: int, end: int) -> str:
         text = " ".join(self.text[start:end].split())
@@ -417,7 +422,7 @@ class _Reader:
                 self.blame(event, f'{node.written or "(nothing)"}  a key is text; type "{node.written}"')
             return _seeming(event.value), node.line
         if not node.bad:
-            self.blame(event, f"{node.written}  a key is text, {_kind(node)} was written")
+            self.blame(event, f"a key is text, {_kind(node)} was written")
         return f"<{node.line}>", node.line
 
     def scalar(self, event: yaml.ScalarEvent) -> None:
@@ -457,7 +462,9 @@ class _Reader:
         return f"{key[0]}: " if key else ""
 
     def described(self) -> bool:
-        return any(key is not None and key[0] == FREE_TEXT for key in self.keys)
+        """Whether the next value is free text, or inside of one."""
+        key = self.keys[-1] if self.keys else None
+        return any(self.free[-1:]) or (key is not None and key[0] == FREE_TEXT)
 
     def characters(self, node: Node, event: yaml.ScalarEvent) -> None:
         """The first character of a scalar that is not what it seems."""

@@ -1,0 +1,151 @@
+"""Inventories: nearest wins, aliases, limits, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fleet.errors import UsageError
+from fleet.model import load
+from fleet.model.inventory import Fabric, Inventory, Trial
+from tests.unit.describing import INVENTORIES, edited, told
+
+FILE = """\
+all:
+  vars:
+    user: amd
+    gpus: 8
+    accelerator: rocm
+    env: {A: "all", B: "all"}
+  hosts:
+    login:
+      gpus: 0
+  children:
+    gpu:
+      vars:
+        models: /data/models
+        env: {B: "gpu", C: "gpu"}
+        runners: [mi355x]
+      hosts:
+        n1: {ansible_host: 192.0.2.1, ansible_port: 2222, env: {C: "n1"}}
+      children:
+        fast:
+          vars: {user: root, fabric: {nics: [rdma0]}}
+          hosts:
+            n2: {user: me}
+            n3:
+    rack:
+      vars: {scratch: /rack}
+      hosts:
+        n3: {identity: ~/.ssh/id}
+"""
+
+
+def load_text(tmp_path: Path, text: str) -> Inventory:
+    path = tmp_path / "i.yaml"
+    path.write_text(text)
+    return load.inventory(path)
+
+
+def test_the_nearest_value_wins(tmp_path: Path) -> None:
+    found = {host.name: host for host in load_text(tmp_path, FILE).hosts}
+    assert list(found) == ["login", "n1", "n2", "n3"]
+    assert [host.user for host in found.values()] == ["amd", "amd", "me", "root"]
+    assert [host.gpus for host in found.values()] == [0, 8, 8, 8]
+    assert [host.groups for host in found.values()] == [(), ("gpu",), ("gpu", "fast"), ("gpu", "fast", "rack")]
+    n1, n3 = found["n1"], found["n3"]
+    assert (n1.address, n1.port, n1.models, n1.runners) == ("192.0.2.1", 2222, "/data/models", ("mi355x",))
+    assert n1.env == {"A": "all", "B": "gpu", "C": "n1"}
+    assert found["login"].env == {"A": "all", "B": "all"}
+    assert (n3.scratch, n3.identity, n3.fabric) == ("/rack", "~/.ssh/id", Fabric(nics=("rdma0",)))
+
+
+def test_the_shipped_inventories() -> None:
+    lab = load.inventory(INVENTORIES / "lab.yaml")
+    assert (lab.provision, [host.name for host in lab.hosts]) == ("lab", ["node1", "node2", "node3"])
+    assert lab.trial == Trial(input=256, output=32, prompts_per_concurrency=4, max_concurrency=64)
+    assert {(host.gpus, host.accelerator, host.models, host.scratch, host.runners) for host in lab.hosts} == {
+        (8, "none", "/srv/models", "/srv/fleet", ("mi355x",))
+    }
+    example = load.inventory(INVENTORIES / "example-mi355x.yaml")
+    assert [host.name for host in example.hosts] == [f"mi355x-0{number}" for number in range(1, 5)]
+    assert (example.provision, example.trial, example.hosts[3].groups) == ("static", None, ("rack2",))
+    assert example.hosts[0].fast_address == "198.51.100.11"
+    assert len(example.hosts[0].fabric.nics) == 8
+
+
+def test_other_ansible_variables_are_noted(tmp_path: Path) -> None:
+    found = load_text(tmp_path, "all:\n  vars: {ansible_become: true}\n  hosts:\n    a: {ansible_python: x}\n")
+    assert found.notes == (
+        f"{tmp_path}/i.yaml:2  ansible_become is not used by fleet",
+        f"{tmp_path}/i.yaml:4  ansible_python is not used by fleet",
+    )
+
+
+LIMITS = [
+    ([], ["login", "n1", "n2", "n3"]),
+    ([""], ["login", "n1", "n2", "n3"]),
+    (["all"], ["login", "n1", "n2", "n3"]),
+    (["n3,login"], ["login", "n3"]),
+    (["fast"], ["n2", "n3"]),
+    (["rack", "n1"], ["n1", "n3"]),
+    (["gpu, login"], ["login", "n1", "n2", "n3"]),
+]
+
+
+@pytest.mark.parametrize(("patterns", "expected"), LIMITS)
+def test_limit(tmp_path: Path, patterns: list[str], expected: list[str]) -> None:
+    limited = load.limit(load_text(tmp_path, FILE), patterns)
+    assert [host.name for host in limited.hosts] == expected
+
+
+def test_an_unknown_limit_names_the_nearest(tmp_path: Path) -> None:
+    with pytest.raises(UsageError) as caught:
+        load.limit(load_text(tmp_path, FILE), ["n1,fats"])
+    assert caught.value.what == f"--limit fats: no such host or group in {tmp_path}/i.yaml; did you mean fast?"
+    assert caught.value.hint == "hosts: login, n1, n2, n3\ngroups: gpu, fast, rack"
+
+
+FAULTS = [
+    (("gpus: 8", "gpu_count: 8"), 4, "gpu_count  unknown key in vars"),
+    (("gpus: 8", "gpuss: 8"), 4, "gpuss  unknown key in vars; did you mean gpus?"),
+    (("gpus: 0", "gpuss: 0"), 9, "gpuss  unknown key in login; did you mean gpus?"),
+    (("gpus: 8", "gpus: '8'"), 4, "gpus: '8'  whole number expected, quoted text was written; type 8"),
+    (("gpus: 8", "gpus: true"), 4, "gpus: true  whole number expected, true or false was written"),
+    (("gpus: 8", "gpus:"), 4, "gpus:  no value is written; give one or take the key out"),
+    (("rocm", "rocn"), 5, "accelerator: rocn  one of rocm, cuda, none expected; did you mean rocm?"),
+    (('A: "all"', "A: 1"), 6, 'A: 1  text expected, a number was written; type "1"'),
+    (('A: "all"', "A: on"), 6, 'A: on  true for some readers, text for others; type true, or "on" for text'),
+    (("port: 2222", "port: 99999"), 17, "port: 99999  from 1 to 65535 expected"),
+    (("ansible_port: 2222", "ansible_port: 2222, port: 22"), 17, "ansible_port  written beside port (line 17); keep one"),
+    (("nics: [rdma0]", "nic: [rdma0]"), 20, "nic  unknown key in fabric; did you mean nics?"),
+    (("nics: [rdma0]", "nics: rdma0"), 20, "nics: rdma0  a list expected, text was written"),
+    (("n2:", "n[1:3]:"), 22, "n[1:3]  cannot be the name of a host; ranges are not read, write each host"),
+    (("    rack:", "    all:"), 24, "all  cannot be the name of a group here"),
+    (("children:", "childs:"), 10, "childs  unknown key in all; did you mean children?"),
+    (("        fast:\n          vars: {", "        fast:\n          vars: {trial: {}, "), 20,
+     "trial  is for the whole inventory; write it below all: vars:"),
+    (("user: amd", "provision: slurm"), 3, "provision: slurm  one of static, lab expected"),
+    (("user: amd", "ssh_config: 5"), 3, "ssh_config: 5  the path of a file expected"),
+    (("user: amd", "trial: {input: 0}"), 3, "input: 0  must be at least 1"),
+    (("user: amd", "trial: {inputs: 1}"), 3, "inputs  unknown key in trial; did you mean input?"),
+    (("user: amd", "name: x"), 3, "name  unknown key in vars"),
+    (("all:\n", "all:\n  hosts: [a]\n"), 8, "hosts  written twice in one mapping, first on line 2"),
+    (("login:\n      gpus: 0", "login: 5"), 8, "login: 5  a mapping expected, a value was written"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("edit", "line", "text"), FAULTS)
+def test_faults(tmp_path: Path, edit: tuple[str, str], line: int, text: str) -> None:
+    assert (line, text) in told(load_text, tmp_path, edited(FILE, edit))
+    assert len(told(load_text, tmp_path, edited(FILE, edit))) == (2 if "hosts: [a]" in edit[1] else 1)
+
+
+def test_files_that_are_no_inventory(tmp_path: Path) -> None:
+    assert told(load_text, tmp_path, "all:\n") == [(1, "no host in this inventory; write them below all: hosts:")]
+    assert told(load_text, tmp_path, "al:\n  hosts: {a: {}}\n") == [
+        (0, "all  missing in this file"),
+        (1, "al  unknown key, an inventory is below all; did you mean all?"),
+    ]
+    assert told(load.inventory, INVENTORIES / "lap.yaml") == [(0, "no such file; did you mean lab.yaml?")]

@@ -1,0 +1,116 @@
+"""What the schema accepts and reality does not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fleet.model import load, matrix
+from fleet.model.recipe_rules import contradictions, decode_ranks
+from fleet.model.tuning import Capacity, ModelFacts
+from tests.unit.describing import INTEROP, MTP, MULTI, NO_INTEROP, RECIPES, SINGLE, STP, edited
+
+
+def found(
+    tmp_path: Path, text: str, *edits: tuple[str, str], cap: int | None = None, gpus: int | None = None
+) -> list[tuple[int, str]]:
+    key = text.split(":")[0]
+    (tmp_path / f"{key}.yaml").write_text(edited(text, *edits))
+    recipe = load.recipe(key, tmp_path)
+    framework = recipe.config.framework
+    facts = ModelFacts(hub="a/m", capacity={framework: Capacity(sequences_per_rank=cap)} if cap else {})
+    faults = contradictions(recipe, matrix.arms(recipe), facts, gpus_per_host=gpus)
+    return [(fault.line, fault.text) for fault in faults]
+
+
+@pytest.mark.parametrize("key", [STP, MTP])
+def test_our_recipes_have_none(key: str) -> None:
+    recipe = load.recipe(key, RECIPES, rules=True)
+    facts = load.model_facts(recipe.config.model, RECIPES)
+    assert contradictions(recipe, matrix.arms(recipe), facts, gpus_per_host=8) == []
+
+
+PLAIN = ("        spec-decoding: mtp\n", "")
+NO_DEPTH = ('          - "DECODE_MTP_SIZE=3"\n', "")
+RULES = [
+    ([("DECODE_MTP_SIZE=3", "DECODE_MTP_SIZE=0")], 32,
+     "DECODE_MTP_SIZE=0 with spec-decoding: mtp (line 17): MTP needs a depth of at least 1"),
+    ([NO_DEPTH], 17, "spec-decoding: mtp  needs a depth of at least 1: "
+     'add "DECODE_MTP_SIZE=N" to additional-settings of decode (line 25)'),
+    ([PLAIN], 31, "DECODE_MTP_SIZE=3 with no spec-decoding in search-space[0] (line 16): "
+     "drafts would run under a plain label; type spec-decoding: mtp, or DECODE_MTP_SIZE=0"),
+    ([("spec-decoding: mtp", "spec-decoding: none")], 32, "DECODE_MTP_SIZE=3 with spec-decoding: none (line 17): "
+     "drafts would run under a plain label; type spec-decoding: mtp, or DECODE_MTP_SIZE=0"),
+    ([("DECODE_MTP_SIZE=3", "DECODE_MTP_SIZE=three")], 32, "DECODE_MTP_SIZE=three  whole number expected"),
+    ([('- "PREFILL_NODES=1"', '- "PREFILL_NODES=1"\n          - "DECODE_MTP_SIZE=1"')], 33,
+     "DECODE_MTP_SIZE=3 for decode, 1 for prefill (line 25): both roles have the same depth"),
+    ([("num-worker: 1", "num-worker: 2"), ("PREFILL_NODES=1", "PREFILL_NODES=3")], 24,
+     "PREFILL_NODES=3 with num-worker: 2 (line 19): every worker needs as many nodes as the others, and at least one; "
+     "type PREFILL_NODES=2"),
+    ([("DECODE_NODES=1", "DECODE_NODES=0")], 31,
+     "DECODE_NODES=0 with num-worker: 1 (line 26): every worker needs as many nodes as the others, and at least one; "
+     "type DECODE_NODES=1"),
+    ([("PREFILL_NODES=1", "PREFILL_NODES=1.5")], 24, "PREFILL_NODES=1.5  whole number expected"),
+    ([('- "PREFILL_NODES=1"', '- "PREFILL_NODES=1"\n          - "PREFILL_NODES=1"')], 25,
+     "PREFILL_NODES=1  stands twice for prefill; keep one"),
+    ([("tp: 8", "tp: 0")], 20, "tp: 0  must be at least 1"),
+    ([("num-worker: 1", "num-worker: 0")], 19, "num-worker: 0  must be at least 1"),
+    ([("ep: 1", "ep: -1")], 21, "ep: -1  must be at least 1"),
+    ([("isl: 8192", "isl: 0")], 13, "isl: 0  must be at least 1"),
+    ([("osl: 1024", "osl: -5")], 14, "osl: -5  must be at least 1"),
+    ([("[4, 8]", "[8, 4, 8]")], 16, "conc-list[2]: 8  stands twice in conc-list of search-space[0]; keep one"),
+    ([("conc-list: [4, 8]", "conc-list: [4, 8]\n        conc-start: 4")], 17,
+     "conc-start: 4  stands alone beside conc-list and would be ignored; take it out"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("edits", "line", "text"), RULES)
+def test_one_rule(tmp_path: Path, edits: list[tuple[str, str]], line: int, text: str) -> None:
+    assert found(tmp_path, MULTI, *edits) == [(line, text)]
+
+
+def test_an_unsorted_list_is_no_fault(tmp_path: Path) -> None:
+    assert found(tmp_path, MULTI, ("[4, 8]", "[64, 8, 16]")) == []
+
+
+def test_nodes_and_sizes_must_fit_the_hosts(tmp_path: Path) -> None:
+    assert found(tmp_path, MULTI, gpus=8) == []
+    assert found(tmp_path, MULTI, ("PREFILL_NODES=1", "PREFILL_NODES=2"), gpus=8) == [
+        (24, "PREFILL_NODES=2 with num-worker: 1 (line 19): 1 × 8 GPUs fill 1 host of 8; type PREFILL_NODES=1")
+    ]
+    assert found(tmp_path, MULTI, ("tp: 8", "tp: 16"), ("PREFILL_NODES=1", "PREFILL_NODES=2"), gpus=8) == []
+    assert found(tmp_path, MULTI, ("tp: 8", "tp: 12"), ("PREFILL_NODES=1", "PREFILL_NODES=2"), gpus=8) == [
+        (20, "tp: 12  makes workers of 12 GPUs, which do not tile hosts of 8")
+    ]
+
+
+def test_a_cap_counts_decode_ranks(tmp_path: Path) -> None:
+    assert found(tmp_path, MULTI, cap=8) == []
+    assert found(tmp_path, MULTI, cap=7) == [
+        (16, "concurrency 8 (1p1d-mtp3) is above the 7 that fit (7 per decode rank × 1 rank)")
+    ]
+    assert found(tmp_path, SINGLE, ("tp: 8", "tp: 8, dp-attn: true"), cap=8) == []
+    assert found(tmp_path, SINGLE, ("tp: 8", "tp: 8, dp-attn: true"), cap=7) == [
+        (14, "concurrency 64 (tp8-dpa) is above the 56 that fit (7 per decode rank × 8 ranks)")
+    ]
+
+
+def test_decode_ranks() -> None:
+    assert [decode_ranks(arm) for arm in matrix.arms(load.recipe(MTP, RECIPES))] == [8, 1]
+
+
+def test_single_node_drafting_needs_a_depth_from_the_model_file(tmp_path: Path) -> None:
+    assert found(tmp_path, SINGLE, ("tp: 8", "tp: 8, spec-decoding: mtp")) == [
+        (
+            14,
+            "spec-decoding: mtp (tp8-mtp) has no depth: type mtp: {tokens: N} below frameworks: vllm in recipes/models/m.yaml",
+        )
+    ]
+
+
+@pytest.mark.skipif(not INTEROP.is_dir(), reason=NO_INTEROP)
+def test_public_multi_node_configs_have_none() -> None:
+    for recipe in load.master(INTEROP / "amd-master-subset.yaml").values():
+        if recipe.config.multinode and not matrix.unrunnable(recipe):
+            assert contradictions(recipe, matrix.arms(recipe), gpus_per_host=8) == [], recipe.key
