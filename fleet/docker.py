@@ -71,7 +71,7 @@ def run_argv(service: Service, host: Host, labels: Labels, *, env_file: str | No
     argv += ["--pull", "never", "--network", "host", "--ipc", "host", "--init"]
     argv += ["--stop-timeout", str(service.stop_timeout)]
     argv += ["--log-driver", "json-file", "--log-opt", f"max-size={LOG_SIZE}", "--log-opt", f"max-file={LOG_FILES}"]
-    argv += ["--ulimit", "memlock=-1", "--ulimit", "stack=67108864", "--ulimit", "nofile=1048576", "--shm-size", "128g"]
+    argv += [*_limits(host), "--shm-size", "128g"]
     argv += _devices(service, host)
     argv += ["--privileged"] if host.privileged else []
     argv += _mounts(service, host, labels.run)
@@ -84,6 +84,16 @@ def run_argv(service: Service, host: Host, labels: Labels, *, env_file: str | No
 def environment(service: Service, host: Host) -> dict[str, str]:
     """The service's variables over the host's own. The plan refuses a variable that both set differently."""
     return dict(sorted({**host.env, **service.env}.items()))
+
+
+def _limits(host: Host) -> list[str]:
+    """Pinned memory, stacks and sockets without end, as GPU engines and RDMA want them.
+
+    A host without accelerators keeps its engine's own: not every engine may raise them (it takes CAP_SYS_RESOURCE).
+    """
+    if host.accelerator == "none":
+        return []
+    return ["--ulimit", "memlock=-1", "--ulimit", "stack=67108864", "--ulimit", "nofile=1048576"]
 
 
 def _devices(service: Service, host: Host) -> list[str]:

@@ -28,9 +28,10 @@ from fleet.results.record import latest
 from fleet.results.store import RunFolder
 from fleet.session import Machine, Session, connect
 from fleet.settings import Settings
-from fleet.stages import collect, health as healths, stage as stages, teardown
+from fleet.stages import collect, teardown
+from fleet.stages import health as healths
+from fleet.stages import stage as stages
 from fleet.stages.road import Road
-
 
 CACHE = Path(__file__).resolve().parent.parent / ".lab"
 """Where the archive of the doubles' image is kept between labs."""

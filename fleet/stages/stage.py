@@ -30,7 +30,7 @@ def stage(session: Session, tag: str, hosts: Sequence[str]) -> dict[str, Image]:
         session.progress.host("stage", host, f"has {tag} ({short(wanted.id)})", done=True)
     for host in lacking:
         _send(session, tag, wanted, session.machine(source), session.machine(host))
-    return {host: wanted for host in hosts}
+    return dict.fromkeys(hosts, wanted)
 
 
 def _wanted(tag: str, found: dict[str, Image | None]) -> Image:
