@@ -162,6 +162,8 @@ class Lab:
             self._purge()
             shutil.rmtree(self.state, ignore_errors=True)
             self._lock.unlink(missing_ok=True)
+        with lock(self._net_lock, silent):
+            self._net_lock.unlink()
         with suppress(OSError):
             self.parent.rmdir()
 
@@ -176,7 +178,7 @@ class Lab:
         self.key.parent.mkdir()
         for key, comment in ((self.key, "fleet-lab-operator"), (self._node_key, "fleet-lab-node")):
             run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", comment, "-f", str(key)])
-        with lock(self.parent / "net.lock", silent):
+        with lock(self._net_lock, silent):
             net = choose(int(self.id, 16), [*self._neighbours(), *routed(f"{self.prefix}h")])
             replace(self._record, json.dumps(asdict(Record(FORMAT, str(self.checkout), net))))
 
@@ -328,6 +330,11 @@ class Lab:
     @property
     def _lock(self) -> Path:
         return self.parent / f"{self.id}.lock"
+
+    @property
+    def _net_lock(self) -> Path:
+        """Held while a lab chooses its network, whichever lab."""
+        return self.parent / "net.lock"
 
     def _locked(self, say: Say) -> AbstractContextManager[None]:
         return lock(self._lock, say)

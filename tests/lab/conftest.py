@@ -11,6 +11,7 @@ from fleet.errors import LabError
 from fleet.lab.lab import Lab, require
 
 
+@pytest.fixture(scope="session")
 def able() -> None:
     """Skip, with the reason, where no lab is possible; under CI that is a failure."""
     try:
@@ -22,9 +23,8 @@ def able() -> None:
 
 
 @pytest.fixture(scope="session")
-def lab() -> Iterator[Lab]:
+def lab(able: None) -> Iterator[Lab]:
     """Three healthy nodes. Left up afterwards if it was up before, or if FLEET_LAB_KEEP=1."""
-    able()
     shared = Lab()
     was_up = bool(shared.nodes())
     shared.up(3)

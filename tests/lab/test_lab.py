@@ -10,9 +10,11 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import tarfile
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -22,7 +24,6 @@ from fleet.lab import process, weights
 from fleet.lab.lab import Lab, mounts_under
 from fleet.lab.network import is_namespace
 from fleet.lab.node import loops
-from tests.lab.conftest import able
 
 pytestmark = pytest.mark.lab
 
@@ -315,9 +316,8 @@ def pid_of(lab: Lab, node: str) -> int:
 
 
 @pytest.fixture
-def other(tmp_path: Path) -> Iterator[Lab]:
+def other(able: None, tmp_path: Path) -> Iterator[Lab]:
     """A lab of one node for another checkout, with nothing left of it afterwards."""
-    able()
     lab = Lab(tmp_path)
     lab.up(1)
     yield lab
@@ -376,7 +376,6 @@ def test_a_record_of_another_boot_is_stale(other: Lab) -> None:
     assert node.pid is None
     other.up(1)
     assert said(other, "node1", "hostname") == "node1"
-    assert len(process.marked(other.id)) >= 1
     inits = [
         pid
         for pid in process.marked(other.id)
@@ -434,8 +433,7 @@ def remains(lab: Lab) -> list[str]:
     return left
 
 
-def test_down_leaves_nothing(tmp_path: Path) -> None:
-    able()
+def test_down_leaves_nothing(able: None, tmp_path: Path) -> None:
     lab = Lab(tmp_path)
     lab.up(1)
     lab.docker("node1", ["import", "-", BUSYBOX], stdin=busybox(), check=True)
@@ -448,8 +446,33 @@ def test_down_leaves_nothing(tmp_path: Path) -> None:
     lab.down()
 
 
-def test_down_ends_what_has_lost_its_records(tmp_path: Path) -> None:
-    able()
+def test_an_up_that_was_killed_is_taken_up_again(able: None, tmp_path: Path) -> None:
+    lab = Lab(tmp_path)
+    code = "import sys; from pathlib import Path; from fleet.lab.lab import Lab; Lab(Path(sys.argv[1])).up(1)"
+    try:
+        line = [sys.executable, "-c", code, str(tmp_path)]
+        with subprocess.Popen(line, cwd=Path(__file__).parents[2]) as up:
+            process.wait((lab.state / "nodes/node1/init").exists, 30, "no node was started")
+            up.kill()
+        lab.up(1)
+        assert said(lab, "node1", "hostname") == "node1"
+        assert len([pid for pid in process.marked(lab.id) if process.name(pid) in ("tini", "docker-init")]) == 1
+    finally:
+        lab.down()
+    assert remains(lab) == []
+
+
+def test_ups_at_once_take_turns(able: None, tmp_path: Path) -> None:
+    try:
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(lambda _: Lab(tmp_path).up(1), range(3)))
+        inits = [pid for pid in process.marked(Lab(tmp_path).id) if process.name(pid) in ("tini", "docker-init")]
+        assert inits == [pid_of(Lab(tmp_path), "node1")]
+    finally:
+        Lab(tmp_path).down()
+
+
+def test_down_ends_what_has_lost_its_records(able: None, tmp_path: Path) -> None:
     lab = Lab(tmp_path)
     lab.up(1)
     image = lab.state / "nodes/node1/disk.img"
@@ -462,8 +485,7 @@ def test_down_ends_what_has_lost_its_records(tmp_path: Path) -> None:
     assert remains(lab) == []
 
 
-def test_up_after_lost_records_begins_anew(tmp_path: Path) -> None:
-    able()
+def test_up_after_lost_records_begins_anew(able: None, tmp_path: Path) -> None:
     lab = Lab(tmp_path)
     lab.up(1)
     try:
