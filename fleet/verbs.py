@@ -55,7 +55,7 @@ def _plan(
     conc: Sequence[int] = (),
     trial: bool = False,
 ) -> Plan:
-    recipe = load.recipe(config, settings.recipes)
+    recipe = load.recipe(config, settings.recipes, rules=True)
     return plans.build(recipe, inventory, settings.recipes, arm=arm or None, conc=conc, trial=_trial(inventory, trial))
 
 

@@ -19,7 +19,8 @@ class Fabric(Model):
 class Trial(Model):
     """A small load that proves the chain works. It changes only the client; its numbers are never a measurement.
 
-    input, output: tokens. prompts_per_concurrency: prompts = this × concurrency. max_concurrency: larger points are capped.
+    input, output: tokens. prompts_per_concurrency: prompts = this × concurrency. max_concurrency: larger points are
+    capped.
     """
 
     input: int = 256

@@ -30,8 +30,8 @@ def recipe_keys(folder: Path) -> list[str]:
 def recipe(key: str, folder: Path, *, rules: bool = False) -> Recipe:
     """The recipe of a config key, its `extends` resolved.
 
-    Raises UsageError for an unknown key and FileFaults for a faulty file; with `rules`, also for what the schema
-    accepts and reality does not (see `recipe_rules`), so that everything is told at once.
+    Raises UsageError for an unknown key and FileFaults for a faulty file. With `rules` those faults bring along what
+    planning would refuse in the same file (`recipe_rules`), so that everything is told at once.
     """
     known = recipe_keys(folder)
     if key not in known:
@@ -111,7 +111,7 @@ def _recipe(
     """One config; its faults are added to `faults`."""
     config, wrong = validated(document, key)
     faults += wrong
-    if rules:
+    if rules and faults:
         faults += declared(document, key)
     if config is None:
         return None

@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from fleet.errors import PlanError
 from fleet.model.arm import Arm, Component, Role, Spec, Workers
@@ -19,6 +19,7 @@ from fleet.model.schema import Keys
 
 Entry = dict[str, Any]
 Evals = Literal["default", "none", "only", "all"]
+EVALS: tuple[Evals, ...] = get_args(Evals)
 DepthOf = Callable[[Recipe], int]
 
 NAMED_LENGTHS = {(1024, 1024): "1k1k", (8192, 1024): "8k1k"}

@@ -104,7 +104,8 @@ def test_single_node_drafting_needs_a_depth_from_the_model_file(tmp_path: Path) 
     assert found(tmp_path, SINGLE, ("tp: 8", "tp: 8, spec-decoding: mtp")) == [
         (
             14,
-            "spec-decoding: mtp (tp8-mtp) has no depth: type mtp: {tokens: N} below frameworks: vllm in recipes/models/m.yaml",
+            "spec-decoding: mtp (tp8-mtp) has no depth: "
+            "type mtp: {tokens: N} below frameworks: vllm in recipes/models/m.yaml",
         )
     ]
 

@@ -83,7 +83,8 @@ def test_a_section_and_the_facts(tmp_path: Path) -> None:
 
 SECTION = [
     (("block-size", "block_size"), 9, "block_size  unknown key in f; did you mean block-size?"),
-    (("block-size: 16", "block-size: '16'"), 9, "block-size: '16'  whole number expected, quoted text was written; type 16"),
+    (("block-size: 16", "block-size: '16'"), 9,
+     "block-size: '16'  whole number expected, quoted text was written; type 16"),
     (('"1"', "1"), 11, 'A: 1  text expected, a number was written; type "1"'),
     (("method: mtp", "method: mpt"), 12, "method: mpt  one of mtp expected; did you mean mtp?"),
     (('"3"', "3"), 13, 'flags[1]: 3  text expected, a number was written; type "3"'),
