@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import errno
 import json
 import os
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from fleet.errors import FleetError, UsageError
+from fleet.model.near import nearest
 from fleet.results import record as lines
 from fleet.results.record import Record
 
@@ -171,8 +171,9 @@ def open(root: Path, word: str = LATEST) -> RunFolder:
         raise UsageError(
             f"{word!r} could be {len(matching)} runs", where=str(root), hint="one of: " + "  ".join(matching)
         )
-    near = difflib.get_close_matches(wanted, names, 1, 0.3)
-    hint = f"did you mean {near[0]}?" if near else f"runs here: {'  '.join(names[-5:]) or 'none yet'}"
+    starts = {name[: len(wanted)]: name for name in names}
+    near = nearest(wanted, starts)
+    hint = f"did you mean {starts[near]}?" if near else f"runs here: {'  '.join(names[-5:]) or 'none yet'}"
     raise UsageError(f"no run {word!r}", where=str(root), hint=hint)
 
 

@@ -1,20 +1,18 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 import pytest
-from judged import a_point, disagg_arm, single_arm
 
 from fleet.errors import FleetError
 from fleet.model.arm import Arm, Component, Workers
 from fleet.results.aggregate import aggregate, figures
+from tests import interop
+from tests.judged import a_point, disagg_arm, single_arm
 
-ROOT = Path(__file__).parents[2]
-GOLDEN = ROOT / "tests" / "golden" / "aggregate"
-CAPTURED = Path(os.environ.get("FLEET_INTEROP", ROOT.parent / "shared" / "interop")) / "captured"
+GOLDEN = Path(__file__).parents[1] / "golden" / "aggregate"
 
 
 def two_prefill(**changes: Any) -> Arm:
@@ -31,9 +29,7 @@ def load(path: Path) -> dict[str, Any]:
 
 
 def captured(name: str) -> dict[str, Any]:
-    if not (CAPTURED / name).exists():
-        pytest.skip(f"no captured results at {CAPTURED} (set FLEET_INTEROP)")
-    return load(CAPTURED / name)
+    return load(interop.path(f"captured/{name}"))
 
 
 def same(made: dict[str, Any], wanted: dict[str, Any]) -> None:

@@ -1,11 +1,11 @@
 from __future__ import annotations
 
 import pytest
-from judged import a_record, disagg_arm, invalid, single_arm
 
 from fleet.errors import FleetError
 from fleet.model.arm import Arm, Workers
 from fleet.results.export import NAME_MAX, measurement, point_filename, result_filename
+from tests.judged import a_record, disagg_arm, invalid, single_arm
 
 CONCS = (256, 512, 768, 1024, 2048)
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from judged import ROLES, a_measurement, a_point, after, before, disagg_arm, single_arm
 
 from fleet.model.arm import Workers
 from fleet.model.evidence import Counters
 from fleet.results.judge import GATES, acceptance_length, judge
 from fleet.results.record import GateResult, Verdict
+from tests.judged import ROLES, a_measurement, a_point, after, before, disagg_arm, single_arm
 
 STP = {"spec": "none", "depth": 0, "name": "1p1d"}
 
@@ -297,6 +297,7 @@ def test_all_reasons_are_told_at_once() -> None:
 def test_the_acceptance_length_for_the_record() -> None:
     assert acceptance_length(before(), after(), ROLES) == pytest.approx(2.6)
     assert acceptance_length(before(), after(steps=None), ROLES) is None
+    assert acceptance_length(before(), after(accepted=None), ROLES) is None
     assert acceptance_length(before(), after(accepted=40, steps=20), ROLES) is None
 
 
@@ -312,3 +313,16 @@ def test_a_depth_of_its_own_for_each_arm() -> None:
     _, gates = asked(arm=disagg_arm(depth=1, workers=workers))
     assert gates["acceptance"].why == "length 2.6: 29440 accepted in 18400 steps, depth 1"
     assert gates["acceptance"].ok is False
+
+
+def test_every_draft_accepted_is_the_most_there_can_be() -> None:
+    verdict, gates = asked(after=after(accepted=40 + 3 * 18400))
+    assert verdict.valid
+    assert gates["acceptance"].why.startswith("length 4:")
+
+
+def test_a_long_error_is_cut_to_one_line() -> None:
+    _, gates = asked(transfer_errors=["a\n  b " + "x" * 157])
+    assert gates["kv transfer"].why == "1 errors logged: a b " + "x" * 155 + "…"
+    _, gates = asked(transfer_errors=["x" * 160])
+    assert gates["kv transfer"].why == "1 errors logged: " + "x" * 160

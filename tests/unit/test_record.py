@@ -4,11 +4,11 @@ import json
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
-from judged import a_record
 
 from fleet.errors import FleetError
 from fleet.model.evidence import Counters
 from fleet.results.record import Evidence, Figures, Record, latest, read, reproduce, utc
+from tests.judged import a_record
 
 
 def test_a_line_starts_with_the_schema_version_and_comes_back_equal() -> None:

@@ -3,10 +3,10 @@ from __future__ import annotations
 import json
 
 import pytest
-from judged import a_record, invalid
 
 from fleet.results.record import Figures, Verdict
 from fleet.results.report import RunFacts, banner, best, comparable, rows, summary_json, summary_markdown
+from tests.judged import a_record, invalid
 
 FACTS = RunFacts(
     run="20261130-210405-dsv4-mtp-7f3a9c",

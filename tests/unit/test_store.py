@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from judged import a_record
 
 from fleet.errors import FleetError, UsageError
 from fleet.results import store
+from tests.judged import a_record
 
 NOW = datetime(2026, 11, 30, 21, 4, 5, tzinfo=UTC)
 
@@ -62,6 +62,11 @@ def test_a_run_is_found_by_its_beginning_by_its_name_and_by_its_path(folder: sto
 def test_an_unknown_run_is_told_with_the_nearest(folder: store.RunFolder) -> None:
     with pytest.raises(UsageError, match=r"no run '20261130-210404'\ndid you mean 20261130-210405-dsv4-mtp-7f3a9c\?"):
         store.open(folder.path.parent, "20261130-210404")
+
+
+def test_a_word_like_no_run_lists_the_newest(folder: store.RunFolder) -> None:
+    with pytest.raises(UsageError, match=f"no run 'xyz'\nruns here: {folder.name}"):
+        store.open(folder.path.parent, "xyz")
 
 
 def test_an_unknown_run_without_any_run(tmp_path: Path) -> None:
