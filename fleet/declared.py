@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from fleet.model.arm import Arm
+from fleet.model.base import kebab
 from fleet.model.service import Service
 
 _FIELDS = (
@@ -47,6 +48,11 @@ def declared(arm: Arm) -> dict[str, Any]:
     return {name: value for name, value in (values | dict(_unknown(arm))).items() if value is not None}
 
 
+def shown(name: str) -> str:
+    """A declared name as it is written in recipes; keys of settings are upper case and stay."""
+    return ".".join(part if part.isupper() else kebab(part) for part in name.split("."))
+
+
 def dropped(
     arm: Arm, services: Iterable[Service], placed: Iterable[str], informational: Mapping[str, str]
 ) -> list[str]:
@@ -54,7 +60,7 @@ def dropped(
     carried = {*placed, *informational, *INFORMATIONAL}
     carried.update(name for service in services for name in service.consumes)
     return [
-        f"{name}: {value} would be dropped: no service, and nothing else, reads it"
+        f"{shown(name)}: {value} would be dropped: no service, and nothing else, reads it"
         for name, value in declared(arm).items()
         if name not in carried
     ]

@@ -216,7 +216,8 @@ def _where(arm: Arm) -> str:
 
 
 def _finish(recipe: Recipe, inventory: Inventory, plans: list[ArmPlan], facts: ModelFacts, trial: Trial | None) -> Plan:
-    notes = {name: why for plan in plans for name, why in _informational(plan.arm).items()} | declared.INFORMATIONAL
+    notes = {name: why for plan in plans for name, why in _informational(plan.arm).items()}
+    notes |= {declared.shown(name): why for name, why in declared.INFORMATIONAL.items()}
     return Plan(
         key=recipe.key,
         hash=_hash(plans),
