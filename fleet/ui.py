@@ -26,6 +26,7 @@ from fleet.stages.health import Health, HostHealth
 from fleet.stages.preflight import Findings
 
 WIDTH = 100
+UNBOUNDED = 10_000
 
 
 def console(stream: TextIO | None = None) -> Console:
@@ -47,16 +48,17 @@ def as_json(value: Any) -> None:
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Left-aligned columns with two spaces between, no lines: as easy to read as to cut."""
-    shown = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", collapse_padding=True)
+    """Left-aligned columns with two spaces between, no lines, nothing cut off: as easy to read as to cut."""
+    shown = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for column in columns:
-        shown.add_column(column, no_wrap=True, overflow="ignore")
+        shown.add_column(column, no_wrap=True)
     for row in rows:
         shown.add_row(*(Text(str(cell)) for cell in row))
     out = console()
-    if not sys.stdout.isatty():
-        out.width = max(WIDTH, out.measure(shown).maximum)
-    out.print(shown)
+    out.width = UNBOUNDED
+    with out.capture() as text:
+        out.print(shown)
+    say("\n".join(line.rstrip() for line in text.get().rstrip("\n").split("\n")))
 
 
 def record_line(record: Record) -> str:

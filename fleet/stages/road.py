@@ -49,7 +49,10 @@ class Road:
         """
         self.facts["hosts"] = _told(preflight(self.session, self.plan))
         for tag, hosts in _images(self.plan).items():
-            self.facts.setdefault("images", {})[tag] = _image_facts(stage(self.session, tag, hosts))
+            images = stage(self.session, tag, hosts)
+            self.facts.setdefault("images", {})[tag] = _image_facts(images)
+            if any(image.double for image in images.values()):
+                self.session.progress.line(f"DOUBLE: {tag} plays an engine: not a measurement")
         self._write_facts()
         try:
             for arm in self.plan.arms:
@@ -110,9 +113,8 @@ class Road:
         told = ready(deployment, within=self.session.settings.timeouts.ready_within)
         self.session.progress.line(f"  {told}")
         self._versions(deployment)
-        image = images[deployment.hosts[0]]
         for planned in deployment.arm.points:
-            record = run_point(deployment, planned, image)
+            record = run_point(deployment, planned, images)
             if self.fail_fast and not record.valid:
                 self.session.progress.line("stopped at the first point that is not valid (--fail-fast)")
                 return False

@@ -42,23 +42,23 @@ class Load:
     deaths: tuple[str, ...] = ()
 
 
-def run_point(deployment: Deployment, planned: PlannedPoint, image: Image) -> Record:
-    """One point from start to record; the record is on disk when this returns.
+def run_point(deployment: Deployment, planned: PlannedPoint, images: dict[str, Image]) -> Record:
+    """One point from start to record; the record is on disk when this returns. images: the arm's, by host.
 
     Raises ServiceDied after the record was written, HostError if a host is lost.
     """
-    runner = PointRunner(deployment, planned, image)
-    return runner.run()
+    return PointRunner(deployment, planned, images).run()
 
 
 class PointRunner:
     """The state of one running point."""
 
-    def __init__(self, deployment: Deployment, planned: PlannedPoint, image: Image) -> None:
+    def __init__(self, deployment: Deployment, planned: PlannedPoint, images: dict[str, Image]) -> None:
         self.deployment = deployment
         self.planned = planned
         self.point = planned.point
-        self.image = image
+        self.image = images[planned.client.host]
+        self.double = any(image.double for image in images.values())
         self.client = planned.client
         self.labelled = Deployment(
             deployment.session,
@@ -171,7 +171,7 @@ class PointRunner:
             state=_state(load, measurement),
             verdict=verdict,
             gates=gates,
-            double=self.image.double,
+            double=self.double,
             trial=point.trial,
             chat=point.chat,
             isl=point.isl,
