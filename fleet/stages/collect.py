@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 from fleet import docker
 from fleet.docker import Container
-from fleet.errors import FleetError, HostError
+from fleet.errors import FleetError
 from fleet.model.service import Service
 from fleet.session import Machine
 from fleet.stages.deployment import Deployment, by_host
@@ -62,19 +60,8 @@ def last_lines(path: Path, lines: int) -> str:
     return "\n".join(text[-lines:] if lines else text)
 
 
-def raw_result(machine: Machine, deployment: Deployment, inside: str) -> dict[str, Any] | None:
-    """The JSON a load client wrote at `inside` (its own path below the run's mount); None if it wrote none.
-
-    Raises HostError if what it wrote is not a JSON object.
-    """
+def raw_result(machine: Machine, deployment: Deployment, inside: str) -> bytes | None:
+    """The file a load client wrote at `inside` (its own path below the run's mount), byte for byte; None if there is none."""
     path = deployment.scratch(machine.name) + inside.removeprefix(docker.SCRATCH)
     outcome = machine.run(["cat", path], timeout=LOG_SECONDS, check=False)
-    if not outcome.ok:
-        return None
-    try:
-        value = json.loads(outcome.stdout)
-    except ValueError as error:
-        raise HostError(f"the result is not JSON: {error}", where=f"{machine.name}:{path}") from None
-    if not isinstance(value, dict):
-        raise HostError("the result is not a JSON object", where=f"{machine.name}:{path}")
-    return value
+    return outcome.stdout if outcome.ok else None

@@ -29,7 +29,8 @@ def stage(session: Session, tag: str, hosts: Sequence[str]) -> dict[str, Image]:
     for host in [host for host in found if host not in lacking]:
         session.progress.host("stage", host, f"has {tag} ({short(wanted.id)})", done=True)
     for host in lacking:
-        _send(session, tag, wanted, session.machine(source), session.machine(host))
+        if not _tagged(session, tag, wanted, session.machine(host)):
+            _send(session, tag, wanted, session.machine(source), session.machine(host))
     return dict.fromkeys(hosts, wanted)
 
 
@@ -44,6 +45,15 @@ def _wanted(tag: str, found: dict[str, Image | None]) -> Image:
             f"image {tag} is not the same on all hosts:\n{told}", hint=f"remove the wrong one: docker rmi {tag}"
         )
     return next(iter(there.values()))
+
+
+def _tagged(session: Session, tag: str, wanted: Image, target: Machine) -> bool:
+    """Whether the host had the image under another name; then it now has it under this one, too."""
+    if image_on(target, wanted.id) is None:
+        return False
+    target.docker(["docker", "tag", wanted.id, tag])
+    session.progress.host("stage", target.name, f"had {short(wanted.id)}, now also as {tag}", done=True)
+    return True
 
 
 def _send(session: Session, tag: str, image: Image, source: Machine, target: Machine) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from collections.abc import Sequence
@@ -16,7 +17,7 @@ from fleet.model.evidence import Counters, Measurement
 from fleet.model.service import Service
 from fleet.plan import PlannedPoint
 from fleet.results import record as records
-from fleet.results.aggregate import aggregate
+from fleet.results.aggregate import aggregate, figures
 from fleet.results.judge import acceptance_length, judge
 from fleet.results.record import Evidence, Figures, Record, State, Verdict
 from fleet.session import Machine
@@ -119,10 +120,10 @@ class PointRunner:
 
     def _brought_home(self, machine: Machine, code: int | None, why: str, deaths: tuple[str, ...] = ()) -> Load:
         save_log(machine, self.deployment, self.client, self.name, f"client-c{self.point.conc}")
-        raw = raw_result(machine, self.deployment, self.deployment.load.result_path(self.point))
-        if raw is not None:
-            self.deployment.folder.write_json(self.deployment.folder.raw(self.point.id), raw)
-        return Load(code, why, raw, self._last_words(), deaths)
+        written = raw_result(machine, self.deployment, self.deployment.load.result_path(self.point))
+        if written is not None:
+            self.deployment.folder.write_bytes(self.deployment.folder.raw(self.point.id), written)
+        return Load(code, why, _parsed(written), self._last_words(), deaths)
 
     def _last_words(self) -> str:
         path = self.deployment.folder.log(self.deployment.arm.arm.name, f"client-c{self.point.conc}")
@@ -190,7 +191,7 @@ class PointRunner:
             total_input_tokens=measurement.total_input_tokens if measurement else None,
             total_output_tokens=measurement.total_output_tokens if measurement else None,
             errors=measurement.errors if measurement else {},
-            figures=figures(agg, load.raw, acceptance_length(before, after, roles)),
+            figures=self._figures(load, acceptance_length(before, after, roles)),
             evidence={seat: Evidence(before=before.get(seat), after=after.get(seat)) for seat in roles},
             raw=folder.relative(folder.raw(point.id)) if load.raw is not None else None,
             agg=folder.relative(folder.agg(point.id)) if agg else None,
@@ -216,11 +217,24 @@ class PointRunner:
         if not verdict.valid:
             return None, "the point is not valid"
         try:
-            made = aggregate(load.raw, self.deployment.arm.arm)
+            made = aggregate(load.raw, self.deployment.arm.arm, point=self.point)
         except FleetError as error:
             return None, str(error)
         self.deployment.folder.write_json(self.deployment.folder.agg(self.point.id), made)
         return made, None
+
+    def _figures(self, load: Load, acceptance: float | None) -> Figures:
+        """Headline numbers, of invalid points as well: they are shown, and never counted."""
+        return figures(load.raw, self.deployment.arm.arm, acceptance) if load.raw else Figures()
+
+
+def _parsed(written: bytes | None) -> dict[str, Any] | None:
+    """A client's result; None for what is not a JSON object."""
+    try:
+        value = json.loads(written or b"")
+    except ValueError:
+        return None
+    return value if isinstance(value, dict) else None
 
 
 def _finished(deployment: Deployment, before: dict[str, Counters], now: dict[str, Counters]) -> float:
@@ -248,23 +262,6 @@ def _client_reasons(load: Load) -> list[str]:
 
 def _with_reasons(verdict: Verdict, more: Sequence[str]) -> Verdict:
     return Verdict(valid=False, reasons=(*more, *verdict.reasons)) if more else verdict
-
-
-def figures(agg: dict[str, Any] | None, raw: dict[str, Any] | None, acceptance: float | None) -> Figures:
-    """A record's headline numbers: throughput from the aggregate, latencies from the client's own milliseconds."""
-    agg, raw = agg or {}, raw or {}
-    return Figures(
-        tput_per_gpu=agg.get("tput_per_gpu"),
-        output_tput_per_gpu=agg.get("output_tput_per_gpu"),
-        input_tput_per_gpu=agg.get("input_tput_per_gpu"),
-        median_intvty=agg.get("median_intvty"),
-        median_ttft_ms=raw.get("median_ttft_ms"),
-        p99_ttft_ms=raw.get("p99_ttft_ms"),
-        median_tpot_ms=raw.get("median_tpot_ms"),
-        p99_tpot_ms=raw.get("p99_tpot_ms"),
-        median_e2el_ms=raw.get("median_e2el_ms"),
-        acceptance_length=acceptance,
-    )
 
 
 def transfer_errors(deployment: Deployment, since: datetime) -> list[str]:
