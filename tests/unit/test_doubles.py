@@ -685,6 +685,10 @@ def test_answers_that_break_off_are_failures(bench: Bench) -> None:
     assert 3 <= result["completed"] < 8
     failed = [error for error in result["errors"] if error]
     assert len(failed) == 8 - result["completed"]
+    draw = NumpyRandom(0)
+    _, outputs = draw.randint(51, 65, 8), draw.randint(12, 17, 8)
+    for asked, came, error in zip(outputs, result["output_lens"], result["errors"], strict=True):
+        assert came == (0 if error else asked)
     expected = ("Response payload is not completed", "Server disconnected", "Connection")
     assert all(error.startswith(expected) for error in failed), failed
 
