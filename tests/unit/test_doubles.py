@@ -30,6 +30,11 @@ from double.flags import Flag, make_parser
 from double.numpy_random import NumpyRandom
 from double.rates import Acceptance, Shape, prefill_seconds, step_seconds, tokens_per_second
 
+from fleet.engines import atom
+from fleet.loads import atom_bench
+from fleet.routers import atomesh as fleet_router
+from tests import build, interop
+
 ROOT = Path(__file__).parents[2]
 DOUBLES = ROOT / "fleet" / "lab" / "doubles"
 SERVER = ("-m", "atom.entrypoints.openai_server")
@@ -37,13 +42,6 @@ BENCH = ("-m", "atom.benchmarks.benchmark_serving")
 ROUTER = (str(DOUBLES / "atomesh.py"), "launch")
 MTP3 = ("--method", "mtp", "--num-speculative-tokens", "3")
 DEADLINE = 20.0
-
-
-def interop(name: str) -> Path:
-    path = Path(os.environ.get("FLEET_INTEROP", ROOT.parent / "shared" / "interop")) / name
-    if not path.exists():
-        pytest.skip(f"no interop data at {path} (FLEET_INTEROP)")
-    return path
 
 
 # ---------------------------------------------------------------------------------------------------- processes
@@ -257,7 +255,7 @@ def described(flag: Flag) -> str:
     ("name", "flags"), [("flags/atom-server.ffdf3bb.txt", SERVER_FLAGS), ("flags/atom-bench.ffdf3bb.txt", BENCH_FLAGS)]
 )
 def test_flag_tables_are_the_registered_ones(name: str, flags: list[Flag]) -> None:
-    lines = registered(interop(name))
+    lines = registered(interop.path(name))
     assert [flag.names for flag in flags] == [names for names, _ in lines]
     for flag, (_, line) in zip(flags, lines, strict=True):
         assert re.split(r"\s+(?:#|\[also|choices|default|required)", line)[0] == described(flag)
@@ -296,6 +294,25 @@ def test_the_server_refuses_wrong_values(words: list[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         make_parser("x", SERVER_FLAGS).parse_args(words)
     assert ended.value.code == 2
+
+
+def test_what_fleet_plans_is_accepted() -> None:
+    for arm in (build.arm(2, dpa=True, depth=3), build.arm(1, dpa=False, depth=0)):
+        placed = build.placement(arm)
+        servers = [
+            atom.service(seat, placed, build.OPTIONS) for seat in placed.seats if seat.role in ("prefill", "decode")
+        ]
+        for planned in servers:
+            assert planned.argv[:3] == ("python3", *SERVER)
+            make_parser("x", SERVER_FLAGS).parse_args(planned.argv[3:])
+        planned = fleet_router.service(placed, servers)
+        assert planned.argv[:2] == ("/usr/local/bin/atomesh", "launch")
+        rest, workers = atomesh.split_workers(planned.argv[2:])
+        make_parser("x", atomesh.FLAGS).parse_args(rest)
+        assert len(workers) == len(servers)
+        load = atom_bench.service(build.point(), placed, endpoint="http://a:1")
+        assert load.argv[:3] == ("python3", *BENCH)
+        make_parser("x", BENCH_FLAGS).parse_args(load.argv[3:])
 
 
 def test_router_workers_are_split_off_by_hand() -> None:
@@ -410,7 +427,9 @@ def names_in(text: str) -> dict[str, str]:
 
 
 def test_metrics_are_all_of_atoms_and_no_other() -> None:
-    listed = dict(line.split() for line in interop("captured/atom-metrics-names.ffdf3bb.txt").read_text().splitlines())
+    listed = dict(
+        line.split() for line in interop.path("captured/atom-metrics-names.ffdf3bb.txt").read_text().splitlines()
+    )
     for depth in (0, 3):
         assert names_in(metrics_text(Engine(Shape(), Acceptance(depth), 8), 0, 0.0)) == listed
 
@@ -597,7 +616,7 @@ RAW_KEYS = set(
 
 
 def test_the_keys_are_those_of_a_captured_result() -> None:
-    assert set(json.loads(interop("captured/raw-bench.2p1d.json").read_text())) == RAW_KEYS
+    assert set(json.loads(interop.path("captured/raw-bench.2p1d.json").read_text())) == RAW_KEYS
 
 
 def test_the_client_writes_the_real_result(mtp: tuple[Bench, Server, Server, Server]) -> None:
@@ -658,6 +677,20 @@ def test_failed_requests_do_not_fail_the_client(bench: Bench) -> None:
     assert result["output_lens"].count(0) == len(failed)
     assert server.get("/health")[0] == 200
     assert "proc died unexpectedly (exitcode=-9)" in server.process.text
+
+
+def test_answers_that_break_off_are_failures(bench: Bench) -> None:
+    server = bench.server("", fail="exit-after=3", FLEET_DOUBLE_SPEED="1").ready()
+    result = bench.load(server.url, "--save-detailed", "--num-warmups", "0")
+    assert 3 <= result["completed"] < 8
+    failed = [error for error in result["errors"] if error]
+    assert len(failed) == 8 - result["completed"]
+    draw = NumpyRandom(0)
+    _, outputs = draw.randint(51, 65, 8), draw.randint(12, 17, 8)
+    for asked, came, error in zip(outputs, result["output_lens"], result["errors"], strict=True):
+        assert came == (0 if error else asked)
+    expected = ("Response payload is not completed", "Server disconnected", "Connection")
+    assert all(error.startswith(expected) for error in failed), failed
 
 
 def test_short_output(bench: Bench) -> None:

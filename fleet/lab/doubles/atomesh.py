@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from double.flags import make_parser, read_table
-from double.http import Answer, Exchange, Request, call, open_request, parse_head, read_body, serve
+from double.http import Answer, Exchange, Request, call, request_bytes, serve, take_stream
 
 FLAGS = read_table(
     """
@@ -342,23 +342,29 @@ class Router:
             worker.active -= 1
 
     async def _pipe(self, worker: Worker, path: str, body: bytes, exchange: Exchange) -> None:
-        kind = {"content-type": "application/json"}
-        reader, writer = await open_request(worker.url, "POST", path, body, kind)
-        try:
-            raw = await reader.readuntil(b"\r\n\r\n")
-            first, headers = parse_head(raw)
-            status = int(first.split(" ", 2)[1])
-            if status != 200:
-                text = (await read_body(reader, headers)).decode()[:300]
-                raise Failed(status, "decode_server_error", f"{worker.kind} {worker.url}: {text}")
-            exchange.status, exchange.keep = status, False
-            exchange.writer.write(raw[:-2] + b"connection: close\r\n\r\n")
-            while data := await reader.read(1 << 16):
-                if exchange.gone:
-                    return
-                exchange.writer.write(data)
-        finally:
-            writer.close()
+        client, refused = exchange.writer.transport, bytearray()
+        status = 0
+
+        def head(raw: bytes) -> None:
+            nonlocal status
+            status = int(raw.split(b" ", 2)[1])
+            if status == 200:
+                exchange.status, exchange.keep = status, False
+                client.write(raw[:-2] + b"connection: close\r\n\r\n")
+
+        def data(piece: bytes) -> None:
+            if status == 200:
+                client.write(piece)
+            else:
+                refused.extend(piece)
+
+        request = request_bytes(worker.url, "POST", path, body, {"content-type": "application/json"})
+        await take_stream(worker.url, request, head, data)
+        if status == 0:
+            raise ConnectionError("closed without an answer")
+        if status != 200:
+            text = refused.decode("utf-8", "replace")[:300]
+            raise Failed(status, "decode_server_error", f"{worker.kind} {worker.url}: {text}")
 
 
 def _labelled(text: str, url: str) -> list[str]:

@@ -17,8 +17,8 @@ import random
 from dataclasses import dataclass
 from math import sqrt
 
-BASE = 0.007
-PER_SEQUENCE = 0.0002
+BASE = 0.008
+PER_SEQUENCE = 0.00024
 DRAFT_FIXED = 0.2
 DRAFT_EACH = 1.1
 FRAMED = 0.72

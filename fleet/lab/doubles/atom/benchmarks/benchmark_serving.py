@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from double.flags import make_parser
-from double.http import call, open_request, read_body, read_head
+from double.http import call, request_bytes, take_stream
 from double.numpy_random import NumpyRandom
 
 from atom.benchmarks.bench_flags import BENCH_FLAGS
@@ -81,6 +81,61 @@ def _prefixed(args: argparse.Namespace, text: str) -> str:
     return prefix + text
 
 
+class Reading:
+    """Takes one streamed answer apart as it arrives: server-sent events, of which each is one HTTP chunk."""
+
+    def __init__(self, outcome: Outcome, begun: float) -> None:
+        self.outcome = outcome
+        self.begun = self.last = begun
+        self.status = b""
+        self.whole = False
+        self.words: list[str] = []
+        self._rest = b""
+
+    def head(self, raw: bytes) -> None:
+        self.status = raw.split(b"\r\n", 1)[0].split(b" ", 1)[1]
+
+    def data(self, piece: bytes) -> None:
+        now = time.perf_counter()
+        *lines, self._rest = (self._rest + piece).split(b"\n")
+        if not self.status.startswith(b"200"):
+            self._rest = self._rest or b"\n".join(lines)
+            return
+        for line in lines:
+            if line.startswith(b"data: {"):
+                self._event(json.loads(line[6:]), now)
+            elif line == b"0\r":
+                self.whole = True
+
+    def _event(self, event: dict[str, Any], now: float) -> None:
+        outcome = self.outcome
+        if choices := event.get("choices"):
+            if outcome.ttft:
+                outcome.itl.append(now - self.last)
+            else:
+                outcome.ttft = now - self.begun
+            self.last = now
+            self.words.append(choices[0].get("text") or choices[0].get("delta", {}).get("content") or "")
+        if usage := event.get("usage"):
+            outcome.output_tokens = usage["completion_tokens"]
+
+    def close(self) -> None:
+        """The connection has ended: judge what came. An answer that breaks off is a failure, a short one is none."""
+        outcome = self.outcome
+        outcome.latency = self.last - self.begun
+        outcome.text = "".join(self.words)
+        outcome.output_tokens = outcome.output_tokens or len(outcome.text.split())
+        if not self.status:
+            outcome.error = "Server disconnected"
+        elif not self.status.startswith(b"200"):
+            outcome.error = f"{self.status.decode()}: {self._rest.decode('utf-8', 'replace')[:300]}"
+        elif not self.whole:
+            outcome.error = "Response payload is not completed"
+        elif not outcome.ttft:
+            outcome.error = "Never received a valid chunk to calculate TTFT."
+        outcome.success = not outcome.error
+
+
 class Client:
     """Sends prompts to one URL."""
 
@@ -124,44 +179,10 @@ class Client:
             "content-type": "application/json",
             "authorization": f"Bearer {os.environ.get('OPENAI_API_KEY')}",
         }
-        begun = time.perf_counter()
-        reader, writer = await open_request(self.url, "POST", self.args.endpoint, self.body(prompt), fields)
-        try:
-            first, headers = await read_head(reader)
-            if first.split(" ", 2)[1] != "200":
-                text = (await read_body(reader, headers)).decode("utf-8", "replace")
-                outcome.error = f"{first.split(' ', 1)[1]}: {text[:300]}"
-                return
-            await self._read(reader, outcome, begun)
-        finally:
-            writer.close()
-        outcome.success = outcome.ttft > 0
-        if not outcome.success:
-            outcome.error = "Never received a valid chunk to calculate TTFT."
-
-    async def _read(self, reader: asyncio.StreamReader, outcome: Outcome, begun: float) -> None:
-        """Server-sent events until [DONE] or the end of the connection."""
-        last, words = begun, []
-        while line := await reader.readline():
-            if not line.startswith(b"data: "):
-                continue
-            if line.startswith(b"data: [DONE]"):
-                break
-            event = json.loads(line[6:])
-            if event.get("choices"):
-                now = time.perf_counter()
-                if outcome.ttft:
-                    outcome.itl.append(now - last)
-                else:
-                    outcome.ttft = now - begun
-                last = now
-                choice = event["choices"][0]
-                words.append(choice.get("text") or choice.get("delta", {}).get("content") or "")
-            if usage := event.get("usage"):
-                outcome.output_tokens = usage["completion_tokens"]
-        outcome.latency = last - begun
-        outcome.text = "".join(words)
-        outcome.output_tokens = outcome.output_tokens or len(outcome.text.split())
+        request = request_bytes(self.url, "POST", self.args.endpoint, self.body(prompt), fields)
+        answer = Reading(outcome, time.perf_counter())
+        await take_stream(self.url, request, answer.head, answer.data)
+        answer.close()
 
     async def run(self, prompts: list[Prompt]) -> list[Outcome]:
         """All of them, in a closed loop or, with a finite --request-rate, as they arrive."""
