@@ -6,7 +6,7 @@ from typing import Any
 
 from invoke.collection import Collection
 
-from fleet.front import numbers, settings, verb, words
+from fleet.front import check_settings_file, numbers, settings, verb, words
 from fleet.guard import guard
 
 Many = list[str] | None
@@ -193,4 +193,5 @@ ns = Collection(
     _group("lab", {"install": install, "up": up, "down": lab_down, "status": status}),
 )
 
+check_settings_file()
 guard(ns)

@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import yaml
 from invoke.exceptions import Exit
 from invoke.tasks import Task, task
 
@@ -91,6 +92,16 @@ def settings(context: Any, inventory: str = "") -> Settings:
     from fleet.settings import read
 
     return read(context.config.get("fleet", {}), ROOT, inventory=inventory)
+
+
+def check_settings_file(path: Path = ROOT / "invoke.yaml") -> None:
+    """Tell what Invoke, which reads the file after tasks.py, would answer with a traceback. Raises Exit."""
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8")) if path.exists() else {}
+    except (OSError, UnicodeError, yaml.YAMLError) as error:
+        raise Exit(f"{path}: cannot be read: {error}\nnothing was started", code=UsageError.exit_code) from None
+    if values is not None and not isinstance(values, dict):
+        raise Exit(f"{path}: a mapping expected, `fleet: …`\nnothing was started", code=UsageError.exit_code)
 
 
 def words(values: Sequence[str] | None) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from pydantic import BeforeValidator, ConfigDict, ValidationError
 
 from fleet.errors import Fault, FileFaults
 from fleet.model.base import Model
+from fleet.model.near import did_you_mean
 
 _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
 
@@ -19,7 +20,7 @@ def duration(value: object) -> float:
     """Seconds from a positive number of seconds or a text such as "90s", "40m", "2h". Raises ValueError."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", str(value).strip())
     if isinstance(value, bool) or not match or float(match[1]) == 0:
-        raise ValueError(f"{value!r} is no duration; write seconds, or 90s, 40m, 2h")
+        raise ValueError("no duration; type seconds, or 90s, 40m, 2h")
     return float(match[1]) * _UNITS[match[2]]
 
 
@@ -51,12 +52,14 @@ class Settings(Model):
     timeouts: Timeouts = Timeouts()
 
 
-def read(values: Mapping[str, Any], root: Path, *, inventory: str = "") -> Settings:
+def read(values: object, root: Path, *, inventory: str = "") -> Settings:
     """Settings from the `fleet:` mapping. `inventory` is the flag's value. Raises FileFaults with every bad key."""
+    if not isinstance(values, Mapping):
+        raise FileFaults(str(root / "invoke.yaml"), [Fault(0, f"fleet: {values}  a mapping expected")])
     try:
-        settings = Settings.model_validate(dict(values))
+        settings = Settings.model_validate(values)
     except ValidationError as error:
-        faults = [Fault(0, f"fleet.{'.'.join(map(str, e['loc']))}: {_said(e)}") for e in error.errors()]
+        faults = [_fault(list(map(str, told["loc"])), told) for told in error.errors()]
         raise FileFaults(str(root / "invoke.yaml"), faults) from None
     return Settings(
         inventory=Path.cwd() / inventory if inventory else root / settings.inventory,
@@ -66,5 +69,9 @@ def read(values: Mapping[str, Any], root: Path, *, inventory: str = "") -> Setti
     )
 
 
-def _said(error: Mapping[str, Any]) -> str:
-    return "unknown key" if error["type"] == "extra_forbidden" else str(error["msg"]).removeprefix("Value error, ")
+def _fault(keys: list[str], told: Mapping[str, Any]) -> Fault:
+    place = ".".join(["fleet", *keys])
+    if told["type"] != "extra_forbidden":
+        return Fault(0, f"{place}: {told['input']}  {str(told['msg']).removeprefix('Value error, ')}")
+    known = Timeouts.model_fields if keys[0] == "timeouts" else Settings.model_fields
+    return Fault(0, f"{place}  unknown key{did_you_mean(keys[-1], known)}")
