@@ -47,7 +47,7 @@ class Labels(Model):
 
 def spec_hash(service: Service, host: Host) -> str:
     """What the container is, whoever runs it: equal means that a running one need not be started anew."""
-    text = json.dumps([service.model_dump(mode="json"), host.model_dump(mode="json")], sort_keys=True)
+    text = json.dumps([*_settings(service, host, ""), service.image, *service.argv, *service.secrets])
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
@@ -68,17 +68,22 @@ def run_argv(service: Service, host: Host, labels: Labels, *, env_file: str | No
     --ipc host, where the host's own /dev/shm is seen; it stays for the day someone takes host IPC away.
     """
     argv = ["docker", "run", "-d", "--name", container_name(service, labels)]
-    argv += ["--pull", "never", "--network", "host", "--ipc", "host", "--init"]
+    argv += _settings(service, host, labels.run)
+    argv += ["--env-file", env_file] if env_file else []
+    argv += [part for name, value in labels.of(service, host).items() for part in ("--label", f"{name}={value}")]
+    return [*argv, "--entrypoint", service.argv[0], service.image, *service.argv[1:]]
+
+
+def _settings(service: Service, host: Host, run: str) -> list[str]:
+    """Everything about the container but whose it is and what it runs."""
+    argv = ["--pull", "never", "--network", "host", "--ipc", "host", "--init"]
     argv += ["--stop-timeout", str(service.stop_timeout)]
     argv += ["--log-driver", "json-file", "--log-opt", f"max-size={LOG_SIZE}", "--log-opt", f"max-file={LOG_FILES}"]
     argv += [*_limits(host), "--shm-size", "128g"]
     argv += _devices(service, host)
     argv += ["--privileged"] if host.privileged else []
-    argv += _mounts(service, host, labels.run)
-    argv += [part for name, value in environment(service, host).items() for part in ("--env", f"{name}={value}")]
-    argv += ["--env-file", env_file] if env_file else []
-    argv += [part for name, value in labels.of(service, host).items() for part in ("--label", f"{name}={value}")]
-    return [*argv, "--entrypoint", service.argv[0], service.image, *service.argv[1:]]
+    argv += _mounts(service, host, run)
+    return argv + [part for name, value in environment(service, host).items() for part in ("--env", f"{name}={value}")]
 
 
 def environment(service: Service, host: Host) -> dict[str, str]:

@@ -92,6 +92,8 @@ def test_the_spec_hash_knows_the_service_and_not_the_run():
     labels = LABELS.model_copy(update={"run": "other", "owner": "else"})
     assert LABELS.of(prefill(), host)["dev.fleet.spec"] == labels.of(prefill(), host)["dev.fleet.spec"]
     assert docker.spec_hash(prefill(), host) != docker.spec_hash(client(), host)
+    assert docker.spec_hash(prefill(), build.host(1, user="else", port=2222)) == docker.spec_hash(prefill(), host)
+    assert docker.spec_hash(prefill(), build.host(1, env={"A": "1"})) != docker.spec_hash(prefill(), host)
 
 
 PS = json.dumps(

@@ -40,6 +40,10 @@ def test_hosts_of_other_runners_are_passed_over():
     assert [host.name for host in placed.hosts] == ["n2", "n3"]
 
 
+def test_only_hosts_with_a_seat_are_part_of_it():
+    assert [host.name for host in build.placement(build.arm(1)).hosts] == ["n1", "n2"]
+
+
 def test_an_aggregated_arm_has_no_router():
     assert seats(one_role()) == [("server0", "n1"), ("client", "n1")]
 

@@ -111,6 +111,8 @@ def test_the_hash_is_of_what_decides():
     assert made(arm="1p1d-mtp3").hash != made().hash
     hosts = [build.host(number, scratch="/elsewhere") for number in (1, 2, 3)]
     assert made(inventory=build.inventory(*hosts)).hash != made().hash
+    logins = [build.host(number, user="else", identity="~/.ssh/other") for number in (1, 2, 3)]
+    assert made(inventory=build.inventory(*logins)).hash == made().hash
 
 
 def test_steps_are_numbered_in_order_and_name_their_hosts():
@@ -179,6 +181,12 @@ def test_each_kind_of_declared_value_is_missed_when_nothing_carries_it():
 def test_contradictions_are_told_with_their_lines(tmp_path: Path):
     folder = written(tmp_path, ("DECODE_MTP_SIZE=3", "DECODE_MTP_SIZE=0"))
     with pytest.raises(FileFaults, match="MTP needs a depth of at least 1"):
+        plan.build(load.recipe(KEY, folder), build.inventory(), folder)
+
+
+def test_what_the_engine_refuses_is_a_reason(tmp_path: Path):
+    folder = written(tmp_path, ("  image:", "  kv-p2p-transfer: nixl\n  image:"))
+    with pytest.raises(PlanError, match="arm 1p1d-mtp3: kv-p2p-transfer: nixl: ATOM has mooncake, moriio"):
         plan.build(load.recipe(KEY, folder), build.inventory(), folder)
 
 

@@ -151,6 +151,13 @@ def test_model_directories_for_real(tmp_path: Path):
     assert probes.differing({"n1": first, "n2": None}) == "missing or empty on n2"
 
 
+def test_a_model_directory_that_was_read_in_part_is_not_listed():
+    err = "find: '/models/m/private': Permission denied"
+    assert probes.directory("/models/m").parse(1, "config.json\t2\n", err) is None
+    assert probes.directory("/models/m").parse(0, "config.json\t2\n", "") is not None
+    assert probes.directory("/models/m").parse(0, "", "") is None
+
+
 def test_strangers_are_running_and_not_ours():
     def container(name: str, state: str, **labels: str) -> Container:
         return Container(id="1", name=name, image="x:1", state=state, status="", labels=labels)
