@@ -94,8 +94,9 @@ def test_the_operators_key_is_nowhere_on_a_node(lab: Lab) -> None:
     assert lab.inside("node1", ["test", "-e", str(lab.parent)]).returncode == 1
 
 
-def test_private_paths_of_this_machine_are_not_on_a_node(lab: Lab) -> None:
-    for path in (lab.parent, lab.checkout, Path("/etc/ssh/ssh_host_rsa_key")):
+def test_private_paths_of_this_machine_are_not_on_a_node(other: Lab) -> None:
+    lab = other
+    for path in (lab.parent, lab.checkout, Path("/etc/ssh/ssh_host_rsa_key"), Path("/etc/ssl/private")):
         assert lab.inside("node1", ["test", "-e", str(path)]).returncode == 1, path
     assert lab.inside("node1", ["ls", "-A", "/root"]).out.split() == [".ssh"]
     assert lab.inside("node1", ["ls", "-A", "/root/.ssh"]).out.split() == ["authorized_keys"]
@@ -348,6 +349,8 @@ def test_a_half_made_namespace_is_made_again(other: Lab) -> None:
     os.kill(pid_of(other, "node1"), signal.SIGKILL)
     subprocess.run(["ip", "netns", "del", space], check=True)
     Path("/run/netns", space).touch()
+    subprocess.run(["ip", "netns", "del", other.network.switch], check=True)
+    Path("/run/netns", other.network.switch).touch()
     (other.state / "nodes/node2.making").mkdir()
     other.up(1)
     assert is_namespace(space)
@@ -480,6 +483,8 @@ def test_down_ends_what_has_lost_its_records(able: None, tmp_path: Path) -> None
     shutil.rmtree(lab.state / "nodes/node1/ctl", ignore_errors=True)
     (lab.state / "lab.json").unlink()
     (lab.state / "nodes/node1/init").unlink()
+    for space in ("sw", "node1"):
+        subprocess.run(["ip", "netns", "del", f"{lab.prefix}-{space}"], check=True)
     assert lab.nodes() == []
     lab.down()
     assert remains(lab) == []
