@@ -11,7 +11,6 @@ flags come from the Invoke collection itself. `guard` applies them to a process.
 from __future__ import annotations
 
 import copy
-import difflib
 import shlex
 import signal
 import sys
@@ -19,6 +18,8 @@ from collections.abc import Iterable, Iterator, Mapping, MutableSequence, Sequen
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
+
+from fleet.model.near import nearest
 
 HELP = ("--help", "-h")
 RUNTIME_FILES = (".yaml", ".yml", ".json", ".py")
@@ -243,7 +244,7 @@ def _no_such_verb(name: str, at: int, argv: Sequence[str], verbs: Mapping[str, V
     members = [verb for verb in sorted(verbs) if verb.startswith(f"{name}.")]
     if members:
         return Refusal(f"{name} is a group of verbs: {', '.join(members)}", f"type: invoke {members[0]} --help")
-    near = _nearest(name, verbs)
+    near = nearest(name, verbs)
     if near:
         return Refusal(f"no verb {name!r}; did you mean {near}?", f"type: {_line(argv, at, at + 1, near)}")
     return Refusal(f"no verb {name!r}; there are: {', '.join(sorted(verbs))}", "see: invoke --list")
@@ -261,7 +262,7 @@ def _stray(word: Word, seen: Sequence[Word], argv: Sequence[str], verbs: Mapping
     if last.flag and not last.flag.takes_value and last.text not in HELP:
         return Refusal(f"{word.verb}: {last.text} takes no value", f"type: {_line(argv, word.at, word.end)}")
     given = {other.flag.name for other in seen if other.flag and other.verb == word.verb}
-    near = _nearest(word.text, verbs)
+    near = nearest(word.text, verbs)
     if near or "--config" not in verbs[word.verb].flags or "--config" in given:
         if near:
             return _no_such_verb(word.text, word.at, argv, verbs)
@@ -392,7 +393,7 @@ def _list_group(group: str, verbs: Mapping[str, Verb]) -> Refusal | None:
     groups = sorted({name.rpartition(".")[0] for name in verbs if "." in name})
     if group in groups:
         return None
-    near = _nearest(group, groups) or (groups[0] if groups else "")
+    near = nearest(group, groups) or (groups[0] if groups else "")
     return Refusal(f"no group of verbs {group!r}; there are: {', '.join(groups)}", f"type: invoke --list {near}")
 
 
@@ -417,13 +418,9 @@ def _is_number(text: str) -> bool:
     return True
 
 
-def _nearest(word: str, choices: Iterable[str]) -> str | None:
-    return next(iter(difflib.get_close_matches(word, list(choices), 1, 0.6)), None)
-
-
 def _nearest_flag(text: str, flags: Mapping[str, Flag]) -> str | None:
     if text.startswith("--"):
-        return _nearest(text, [name for name in flags if name.startswith("--")])
+        return nearest(text, [name for name in flags if name.startswith("--")])
     letter = text.lstrip("-")
     return next((name for name in flags if name.lstrip("-") == letter or name.startswith(f"--{letter}")), None)
 
