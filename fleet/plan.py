@@ -10,18 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from fleet import declared, docker, http
-from fleet.deployment import (
-    HELPERS,
-    LEAST_PROMPTS,
-    PROMPTS_PER_CONCURRENCY,
-    WARMUPS_PER_CONCURRENCY,
-    ArmPlan,
-    Estimate,
-    Plan,
-    PlannedPoint,
-    Step,
-    steps,
-)
 from fleet.engines import engine_for
 from fleet.errors import FileFaults, PlanError, UsageError
 from fleet.loads import load_for
@@ -35,6 +23,18 @@ from fleet.model.service import Service
 from fleet.model.tuning import ModelFacts
 from fleet.routers import router_for
 from fleet.runbook import listing, text
+from fleet.steps import (
+    HELPERS,
+    LEAST_PROMPTS,
+    PROMPTS_PER_CONCURRENCY,
+    WARMUPS_PER_CONCURRENCY,
+    ArmPlan,
+    Estimate,
+    Plan,
+    PlannedPoint,
+    Step,
+    steps,
+)
 
 __all__ = [
     "ArmPlan", "Estimate", "Plan", "PlannedPoint", "Step", "build", "listing", "steps", "text", "to_json",

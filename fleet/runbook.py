@@ -6,7 +6,8 @@ import re
 import shlex
 from collections.abc import Iterator, Sequence
 
-from fleet.deployment import (
+from fleet.model.seat import Seat
+from fleet.steps import (
     LEAST_PROMPTS,
     PROMPTS_PER_CONCURRENCY,
     WARMUPS_PER_CONCURRENCY,
@@ -16,7 +17,6 @@ from fleet.deployment import (
     seat_title,
     steps,
 )
-from fleet.model.seat import Seat
 
 WIDTH = 100
 _PLAIN = re.compile(r"^[\w@%+=:,./$-]+$")

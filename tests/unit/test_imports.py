@@ -20,7 +20,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     (
         "fleet.plan",
         "fleet.runbook",
-        "fleet.deployment",
+        "fleet.steps",
         "fleet.declared",
         "fleet.docker",
         "fleet.probes",
@@ -40,7 +40,7 @@ PURE = (
     "fleet.http",
     "fleet.plan",
     "fleet.runbook",
-    "fleet.deployment",
+    "fleet.steps",
     "fleet.declared",
     "fleet.results.record",
     "fleet.results.metrics",
