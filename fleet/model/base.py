@@ -10,7 +10,7 @@ def kebab(name: str) -> str:
 
 
 class Model(BaseModel):
-    """Frozen and strict: no unknown keys, no text for numbers, no booleans for integers. JSON keys are the field names."""
+    """Frozen and strict: no unknown keys, no text for numbers, no booleans for integers. JSON keys are field names."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 

@@ -21,7 +21,7 @@ class Counters(Model):
 
 
 class Measurement(Model):
-    """One load client's result for one point. Times are milliseconds, rates tokens per second over the whole deployment.
+    """One load client's result for one point. Times are milliseconds, rates tokens/s over the whole deployment.
 
     `errors` are the distinct error texts with their counts. `output_lens` are tokens per request, empty if not saved.
     `raw` is the client's own JSON, untouched.

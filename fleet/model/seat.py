@@ -25,7 +25,7 @@ class Seat(Model):
 
 
 class Placement(Model):
-    """An arm with a host for each of its seats. Serving seats first (prefill, decode or server), then router, then client."""
+    """An arm with a host for each of its seats: first those that serve (prefill, decode or server), router, client."""
 
     arm: Arm
     seats: tuple[Seat, ...]

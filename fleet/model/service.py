@@ -25,10 +25,11 @@ class Port(Model):
 class Service(Model):
     """One container.
 
-    argv: the whole command, entrypoint included. env: plain values; secrets: names of variables whose values come by env-file.
+    argv: the whole command, entrypoint included. env: plain values; secrets: names of variables whose values come by
+    env-file.
     http: the port of its HTTP interface, None if it has none. stop_timeout: seconds from TERM to KILL.
-    origins: where each flag or variable comes from ("--max-model-len" → "config: isl + osl + 256"), for the plan's reader.
-    consumes: names of declared values that this service carries, as `role.field` or `field` ("prefill.tp", "router.name").
+    origins: where each flag or variable comes from ("--max-model-len" → "config: isl + osl + 256"), for readers.
+    consumes: names of declared values that this service carries, as `role.field` or `field` ("prefill.tp").
     """
 
     seat: Seat
