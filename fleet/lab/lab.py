@@ -156,8 +156,6 @@ class Lab:
     def down(self) -> None:
         """Stop everything and remove every trace, also of a half-made lab. Raises LabError without root."""
         require(tools=False)
-        if not self.parent.exists():
-            return
         with self._locked(silent):
             self._purge()
             shutil.rmtree(self.state, ignore_errors=True)
