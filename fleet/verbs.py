@@ -282,7 +282,11 @@ def lab_install(settings: Settings) -> int | None:
 def lab_up(settings: Settings, *, nodes: int = 3) -> int | None:
     lab = Lab()
     lab.up(nodes, say=ui.say)
-    image.ensure(lab, lab.nodes()[0], image.build(CACHE))
+    first, *others = lab.nodes()
+    doubles = image.build(CACHE)
+    image.ensure(lab, first, doubles)
+    for node in image.forget_others(lab, others, doubles):
+        ui.say(f"{node}: an earlier image of the doubles is forgotten")
     ui.say(f"the lab is up with {len(lab.nodes())} nodes; see them: invoke lab.status; take it down: invoke lab.down")
     return None
 

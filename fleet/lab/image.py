@@ -115,6 +115,17 @@ def ensure(lab: Engines, node: str, image: BuiltImage) -> bool:
     return True
 
 
+def forget_others(lab: Engines, nodes: Sequence[str], image: BuiltImage) -> list[str]:
+    """Take the image's tags away where they name another one, as after a change of the doubles; the nodes concerned."""
+    concerned = []
+    for node in nodes:
+        stale = [tag for tag in image.tags if _image_id(lab, node, tag) not in ("", image.id)]
+        if stale:
+            lab.docker(node, ["image", "rm", "--force", *stale], check=True)
+            concerned.append(node)
+    return concerned
+
+
 def _image_id(lab: Engines, node: str, tag: str) -> str:
     asked = lab.docker(node, ["image", "inspect", "--format", "{{.Id}}", tag])
     return asked.out.strip() if asked.returncode == 0 else ""

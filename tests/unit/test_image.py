@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from fleet.errors import LabError
-from fleet.lab.image import ATOM_TAGS, BuiltImage, build, doubles, ensure
+from fleet.lab.image import ATOM_TAGS, BuiltImage, build, doubles, ensure, forget_others
 
 
 @pytest.fixture(scope="module")
@@ -96,6 +96,10 @@ class Engine:
         if argv[0] == "load":
             self.images |= dict.fromkeys(("a:1", "a:2"), self.loads_as)
             return Ran(self.code, err="no space left on device")
+        if argv[:2] == ["image", "rm"]:
+            for tag in argv[3:]:
+                del self.images[tag]
+            return Ran()
         found = self.images.get(argv[-1])
         return Ran(0, found + "\n") if found else Ran(1, err="No such image")
 
@@ -113,6 +117,13 @@ def test_ensure_loads_on_one_node_and_once() -> None:
 
 def test_ensure_replaces_another_image_under_the_tag() -> None:
     assert ensure(Engine("sha256:1", images={"a:1": "sha256:1", "a:2": "sha256:9"}), "node2", IMAGE)
+
+
+def test_tags_of_an_earlier_image_are_forgotten_and_nothing_else() -> None:
+    engine = Engine("sha256:1", images={"a:1": "sha256:1", "a:2": "sha256:9", "theirs:1": "sha256:9"})
+    assert forget_others(engine, ["node2"], IMAGE) == ["node2"]
+    assert engine.images == {"a:1": "sha256:1", "theirs:1": "sha256:9"}
+    assert forget_others(engine, ["node2"], IMAGE) == []
 
 
 def test_ensure_says_what_went_wrong() -> None:
