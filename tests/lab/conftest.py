@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
 from fleet.errors import LabError
+from fleet.lab import image
 from fleet.lab.lab import Lab, require
+from tests.lab.desk import ROOT, Desk
 
 
 @pytest.fixture(scope="session")
@@ -45,3 +48,26 @@ def healed(lab: Lab) -> Iterator[Callable[..., None]]:
     yield fault
     for node in dict.fromkeys(hurt):
         lab.heal(node)
+
+
+@pytest.fixture(scope="session")
+def doubles(able: None) -> image.BuiltImage:
+    """The doubles' image, built once a checkout."""
+    return image.build(ROOT / ".lab")
+
+
+@pytest.fixture
+def desk(lab: Lab, doubles: image.BuiltImage, tmp_path: Path) -> Iterator[Desk]:
+    """An operator's desk; the image is on node1, where a stranger's container runs.
+
+    What a test leaves on the nodes makes it fail, and is removed.
+    """
+    sat = Desk(lab, tmp_path)
+    sat.clear()
+    image.ensure(lab, "node1", doubles)
+    sat.invite_stranger()
+    yield sat
+    try:
+        sat.nothing_left()
+    finally:
+        sat.clear()
