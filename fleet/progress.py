@@ -26,6 +26,10 @@ class Progress(Protocol):
         """A point has ended and is on disk."""
         ...
 
+    def clear(self) -> None:
+        """Nothing is under way on any host now."""
+        ...
+
     def close(self) -> None: ...
 
 
@@ -42,6 +46,9 @@ class Silent:
         pass
 
     def record(self, record: Record) -> None:
+        pass
+
+    def clear(self) -> None:
         pass
 
     def close(self) -> None:

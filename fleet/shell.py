@@ -1,4 +1,4 @@
-"""The operator's console: the inventory, the hosts and what runs on them as live objects, and the verbs as functions."""
+"""The operator's console: inventory, hosts and what runs on them as live objects, and the verbs as functions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 
 from fleet import ui, verbs
 from fleet.docker import Container
-from fleet.errors import FleetError
+from fleet.errors import FleetError, UsageError
 from fleet.hosts.base import Outcome
 from fleet.model import load
 from fleet.model.inventory import Inventory
@@ -138,7 +138,7 @@ class Hosts:
         """A shell command on all hosts at once, answers as a table."""
         argv = ["sh", "-c", command]
         answers = self._session.each(
-            self._session.names, lambda machine: machine.run(argv, check=False), timeout=timeout
+            self._session.names, lambda machine: machine.run(argv, timeout=timeout, check=False), timeout=timeout
         )
         ui.table(("host", "exit", "answer"), (_answer_row(name, answer) for name, answer in answers.items()))
 
@@ -148,7 +148,7 @@ class Hosts:
 
 def _answer_row(name: str, answer: Outcome | FleetError) -> tuple[str, str, str]:
     if isinstance(answer, FleetError):
-        return name, "-", answer.args[0]
+        return name, "-", answer.what
     return name, str(answer.code), (answer.out + answer.err).strip()
 
 
@@ -187,9 +187,11 @@ def _told(verb: Callable[..., Any], settings: Settings, config: str) -> Callable
         chosen = settings
         if "inventory" in options:
             chosen = settings.model_copy(update={"inventory": Path(options.pop("inventory"))})
-        if "config" in takes and (key or config):
-            options.setdefault("config", key or config)
         try:
+            if "config" in takes:
+                options.setdefault("config", key or config)
+            elif key:
+                raise UsageError(f"{verb.__name__} takes no config key", hint=f"it takes: {', '.join([*takes][1:])}")
             verb(chosen, **options)
         except FleetError as error:
             ui.complain(error)
@@ -201,7 +203,8 @@ def _greeting(settings: Settings, session: Session, config: str) -> str:
     shown = f", config {config}" if config else ""
     return (
         f"fleet console: {len(session.names)} hosts of {settings.inventory}{shown}\n"
-        f'hosts["{session.names[0]}"].run("uptime")   hosts.each("docker ps")   deployment   deployment.decode[0].logs()\n'
+        f'hosts["{session.names[0]}"].run("uptime")   hosts.each("docker ps")   '
+        "deployment   deployment.decode[0].logs()\n"
         f'{"(…)   ".join(VERBS)}(…)   e.g. plan(config="KEY")   leave: Ctrl-D'
     )
 

@@ -153,9 +153,9 @@ def _host_row(host: HostHealth, found: Health) -> tuple[str, ...]:
     finding = host.findings
     if finding is None:
         return (host.name, "no", *["-"] * 6)
-    images = [image for image in finding.images.values()]
+    images = list(finding.images.values())
     image = "-" if not images else " ".join(_image(one) for one in images)
-    models = [listing for listing in finding.models.values()]
+    models = list(finding.models.values())
     model = "-" if not models else ", ".join(f"{one.files} files" if one else "missing" for one in models)
     ours = [healths.seat_of(one) for one in finding.ours]
     return (
@@ -197,6 +197,9 @@ class Plain:
 
     def record(self, record: Record) -> None:
         self.line(f"  {record_line(record)}")
+
+    def clear(self) -> None:
+        pass
 
     def close(self) -> None:
         pass
@@ -257,14 +260,19 @@ class Screen:
             self._live.console.print(Text(f"  {record_line(record)}"))
             self._redraw()
 
-    def close(self) -> None:
+    def clear(self) -> None:
         with self._lock:
             self._forget_bars()
             self._hosts.clear()
             self._redraw()
+
+    def close(self) -> None:
+        self.clear()
         self._live.stop()
 
 
-def progress() -> Progress:
-    """Live on a terminal, plain lines elsewhere and under CI=1."""
+def progress(*, json: bool = False) -> Progress:
+    """Live on a terminal, plain lines elsewhere and under CI=1. json: stdout is for JSON, so lines go to stderr."""
+    if json:
+        return Plain(sys.stderr)
     return Screen() if sys.stdout.isatty() and not os.environ.get("CI") else Plain()

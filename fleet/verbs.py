@@ -60,8 +60,8 @@ def _plan(
 
 
 @contextmanager
-def _session(settings: Settings, inventory: Inventory) -> Iterator[Session]:
-    progress = ui.progress()
+def _session(settings: Settings, inventory: Inventory, *, json: bool = False) -> Iterator[Session]:
+    progress = ui.progress(json=json)
     try:
         with connect(inventory, settings, progress) as session:
             yield session
@@ -100,7 +100,7 @@ def sweep(
         raise UsageError("--fail-fast and --keep-going exclude each other", hint="--keep-going is the default")
     inventory = _inventory(settings, limit)
     made = _plan(settings, inventory, config, arm=arm, conc=conc, trial=trial)
-    with _session(settings, inventory) as session:
+    with _session(settings, inventory, json=json) as session:
         folder = store.create(settings.results, config, made.hash, datetime.now(UTC))
         _describe(settings, folder, made)
         session.progress.line(_banner(made, folder))
@@ -139,7 +139,7 @@ def health(settings: Settings, *, config: str = "", limit: Sequence[str] = (), j
     """0 only if every host and every service of ours is well, else 3."""
     inventory = _inventory(settings, limit)
     made = _plan(settings, inventory, config) if config else None
-    with _session(settings, inventory) as session:
+    with _session(settings, inventory, json=json) as session:
         found = healths.health(session, made)
     if json:
         ui.as_json(found.to_json())
@@ -150,7 +150,7 @@ def health(settings: Settings, *, config: str = "", limit: Sequence[str] = (), j
 
 def ps(settings: Settings, *, limit: Sequence[str] = (), json: bool = False) -> int | None:
     inventory = _inventory(settings, limit)
-    with _session(settings, inventory) as session:
+    with _session(settings, inventory, json=json) as session:
         answers = session.each(session.names, teardown.everything)
     found = [(host, one) for host, answer in answers.items() if not isinstance(answer, FleetError) for one in answer]
     errors = [answer for answer in answers.values() if isinstance(answer, FleetError)]
@@ -167,7 +167,7 @@ def logs(settings: Settings, *, run: str = "", host: str = "", role: str = "", t
     """From the hosts where containers of the run are there, else from its folder."""
     inventory = _inventory(settings, [host] if host else [])
     with _session(settings, inventory) as session:
-        shown = _running_logs(session, run, role, tail)
+        shown = _running_logs(session, _named(settings, run), role, tail)
     if not shown:
         shown = _saved_logs(store.open(settings.results, run or store.LATEST), host, role, tail)
     for title, text in shown:
@@ -175,6 +175,11 @@ def logs(settings: Settings, *, run: str = "", host: str = "", role: str = "", t
     if not shown:
         raise UsageError("no log fits", hint="what runs: invoke ps; what is kept: results/latest/logs")
     return None
+
+
+def _named(settings: Settings, run: str) -> str:
+    """`latest` as the name it stands for."""
+    return store.open(settings.results).name if run == store.LATEST else run
 
 
 def _running_logs(session: Session, run: str, role: str, tail: int) -> list[tuple[str, str]]:
@@ -198,7 +203,7 @@ def _saved_logs(folder: RunFolder, host: str, role: str, tail: int) -> list[tupl
 
 def down(settings: Settings, *, run: str = "", limit: Sequence[str] = (), config: str = "") -> int | None:
     """Logs go to the run's folder under results/, or to results/<run>/ where that folder is not here."""
-    inventory = _inventory(settings, limit)
+    inventory, run = _inventory(settings, limit), _named(settings, run)
     if config:
         load.recipe(config, settings.recipes)
 

@@ -6,44 +6,61 @@ from pathlib import Path
 
 from fleet import docker
 from fleet.docker import Container
-from fleet.errors import FleetError
-from fleet.model.service import Service
+from fleet.errors import FleetError, HostError
+from fleet.hosts.base import CHUNK, Tail
 from fleet.session import Machine
-from fleet.stages.deployment import Deployment, by_host
+from fleet.stages.deployment import Deployment
+from fleet.stages.teardown import ours
 
 LOG_SECONDS = 300.0
 
 
 def collect(deployment: Deployment) -> list[FleetError]:
-    """Every service's log into the run folder. What could not be fetched is returned, not raised: teardown follows."""
-    grouped = by_host(deployment.services)
+    """Every log into the run folder, that of a load client left behind, too.
+
+    What could not be fetched is returned, not raised: teardown follows.
+    """
 
     def act(machine: Machine) -> None:
-        for service in grouped[machine.name]:
-            save_log(machine, deployment, service, deployment.named(service))
+        for service in deployment.on(machine.name):
+            path = deployment.folder.log(deployment.arm.arm.name, service.name)
+            fetch_log(machine, deployment.named(service), path)
+        for client in ours(machine, run=deployment.labels.run, arm=deployment.labels.arm, role="client"):
+            fetch_log(machine, client.id, client_log(deployment, client.labels.get("point", "")))
 
-    answers = deployment.session.each(grouped, act, timeout=LOG_SECONDS)
+    answers = deployment.session.each(deployment.hosts, act, timeout=LOG_SECONDS)
     return [answer for answer in answers.values() if isinstance(answer, FleetError)]
 
 
-def save_log(machine: Machine, deployment: Deployment, service: Service, container: str, name: str = "") -> None:
-    """One container's log, each line with docker's time, as logs/<arm>/<name or seat>.log."""
-    path = deployment.folder.log(deployment.arm.arm.name, name or service.name)
-    fetch_log(machine, container, path)
+def client_log(deployment: Deployment, point: str) -> Path:
+    arm = deployment.arm.arm.name
+    return deployment.folder.log(arm, "client" + point.removeprefix(arm))
 
 
 def fetch_log(machine: Machine, container: str, path: Path) -> None:
-    """Write a container's log to `path`: aside first, then renamed. Containers that do not exist have no log."""
+    """Write a container's log to `path`: aside first, then renamed. A container that does not exist has no log.
+
+    Raises HostError if the log of one that exists does not come.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     aside = path.with_name(f".{path.name}.part")
+    last = Tail(CHUNK)
     with aside.open("wb") as file:
-        outcome = machine.docker_stream(
-            docker.logs_argv(container), timeout=LOG_SECONDS, sink=file.write, both=True, check=False
-        )
+
+        def keep(data: bytes) -> None:
+            file.write(data)
+            last.add(data)
+
+        argv = docker.logs_argv(container)
+        outcome = machine.docker_stream(argv, timeout=LOG_SECONDS, sink=keep, both=True, check=False)
     if outcome.ok:
         aside.replace(path)
-    else:
-        aside.unlink()
+        return
+    aside.unlink()
+    said = last.bytes().decode(errors="replace").strip()
+    if "no such container" not in said.lower():
+        why = said.rpartition("\n")[2] or f"docker logs: exit {outcome.code}"
+        raise HostError(f"the log of {container} did not come: {why}", where=machine.name)
 
 
 def tail(machine: Machine, container: Container, lines: int) -> str:
@@ -61,7 +78,7 @@ def last_lines(path: Path, lines: int) -> str:
 
 
 def raw_result(machine: Machine, deployment: Deployment, inside: str) -> bytes | None:
-    """The file a load client wrote at `inside` (its own path below the run's mount), byte for byte; None if there is none."""
+    """What a load client wrote at `inside` (its own path below the run's mount), untouched; None: nothing."""
     path = deployment.scratch(machine.name) + inside.removeprefix(docker.SCRATCH)
     outcome = machine.run(["cat", path], timeout=LOG_SECONDS, check=False)
     return outcome.stdout if outcome.ok else None

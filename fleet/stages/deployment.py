@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -10,12 +11,15 @@ from fleet import http
 from fleet.docker import Labels, container_name, scratch_path
 from fleet.engines import Engine, engine_for
 from fleet.loads import Load, load_for
-from fleet.model.check import Response
+from fleet.model.check import Check, Response
 from fleet.model.service import Service
 from fleet.plan import ArmPlan, Plan
 from fleet.results.store import RunFolder
 from fleet.routers import Router, router_for
 from fleet.session import Machine, Session, owner
+
+ANSWER_SECONDS = 10.0
+"""How long a service may take to answer a question about itself."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +55,7 @@ class Deployment:
 
     @property
     def router(self) -> Router | None:
-        return router_for(self.arm.arm.router.name) if self.arm.arm.router and self.arm.router else None
+        return router_of(self.arm)
 
     @property
     def load(self) -> Load:
@@ -65,27 +69,70 @@ class Deployment:
                     return meaning
         return ""
 
+    def fatal(self, service: Service) -> re.Pattern[str]:
+        """What a line of this service's log looks like that explains its death."""
+        return _any_of(self.router.FATAL if service.kind == "router" and self.router else self.engine.FATAL)
+
+    def transfer_errors(self, service: Service) -> re.Pattern[str]:
+        """What a line of this service's log looks like that tells of a failed KV transfer."""
+        router = self.router if service.kind == "router" else None
+        return _any_of(router.TRANSFER_ERRORS if router else self.engine.TRANSFER_ERRORS)
+
     def named(self, service: Service) -> str:
         return container_name(service, self.labels)
 
     def on(self, host: str, services: Iterable[Service] | None = None) -> list[Service]:
         return [service for service in (self.services if services is None else services) if service.host == host]
 
-    def address(self, service: Service) -> str:
-        """The address under which peers reach a service."""
-        return self.arm.placement.host(service.host).fast_address
-
     def scratch(self, host: str) -> str:
         return scratch_path(self.arm.placement.host(host), self.folder.name)
 
-    def get(self, machine: Machine, service: Service, path: str, *, timeout: float = 10.0) -> Response | str:
-        """A GET that `machine` makes of a service."""
-        assert service.http is not None
-        return machine.ask(http.get(self.address(service), service.http, path), timeout=timeout)
+    def get(self, machine: Machine, service: Service, path: str, *, timeout: float = ANSWER_SECONDS) -> Response | str:
+        """A GET that `machine` makes of a service: the answer, or why there is none. timeout: seconds."""
+        return get(self.arm, machine, service, path, timeout=timeout)
 
     def post(self, machine: Machine, service: Service, path: str, body: object, *, timeout: float) -> Response | str:
         assert service.http is not None
-        return machine.ask(http.post(self.address(service), service.http, path, body), timeout=timeout)
+        return machine.ask(http.post(address(self.arm, service), service.http, path, body), timeout=timeout)
+
+    def typed(self, verb: str) -> str:
+        """The line that runs another verb on this plan."""
+        return typed(self.plan, verb)
+
+
+def get(
+    arm: ArmPlan, machine: Machine, service: Service, path: str, *, timeout: float = ANSWER_SECONDS
+) -> Response | str:
+    """See Deployment.get; for an arm that is not this run's own."""
+    assert service.http is not None
+    return machine.ask(http.get(address(arm, service), service.http, path), timeout=timeout)
+
+
+def address(arm: ArmPlan, service: Service) -> str:
+    """The address under which peers reach a service."""
+    return arm.placement.host(service.host).fast_address
+
+
+def checks(arm: ArmPlan, service: Service) -> tuple[Check, ...]:
+    """What a service must answer well before it counts as ready, in the order to ask."""
+    router = router_of(arm)
+    if service.kind == "router":
+        return router.readiness(arm.placement) if router else ()
+    return engine_for(arm.arm.framework).readiness(service.seat, arm.placement)
+
+
+def router_of(arm: ArmPlan) -> Router | None:
+    return router_for(arm.arm.router.name) if arm.arm.router and arm.router else None
+
+
+def typed(plan: Plan, verb: str) -> str:
+    """A hint: the line that runs a verb on this plan's config and inventory."""
+    return "type: " + shlex.join(["invoke", verb, "--config", plan.key, "--inventory", plan.inventory.path])
+
+
+def _any_of(patterns: Sequence[str]) -> re.Pattern[str]:
+    """Matches what one of the patterns matches; nothing where there are none."""
+    return re.compile("|".join(f"(?:{pattern})" for pattern in patterns) or r"(?!)")
 
 
 def spoken(service: Service) -> str:

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from fleet import docker, probes
+from fleet import probes
 from fleet.docker import Container
 from fleet.errors import FleetError, HostError
 from fleet.model.inventory import Host
 from fleet.model.service import Service
 from fleet.plan import ArmPlan, Plan
-from fleet.session import Session
-from fleet.stages import preflight, ready
-from fleet.stages.deployment import Deployment
+from fleet.session import Machine, Session
+from fleet.stages import preflight
+from fleet.stages.deployment import ANSWER_SECONDS, checks, get, typed
 from fleet.stages.preflight import Findings, Needs
+
+Known = dict[tuple[str, str, str], tuple[ArmPlan, Service]]
+"""A plan's services by arm, host and seat."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +58,6 @@ class Health:
     hosts: tuple[HostHealth, ...]
     services: tuple[ServiceHealth, ...] = ()
     models: tuple[str, ...] = ()
-    notes: tuple[str, ...] = field(default=())
 
     @property
     def well(self) -> bool:
@@ -99,19 +102,18 @@ def health(session: Session, plan: Plan | None) -> Health:
     wanted = preflight.needs(plan) if plan else {name: Needs() for name in session.names}
     found = preflight.look(session, wanted)
     by_name = {host.name: host for host in session.inventory.hosts}
-    hosts = tuple(_host(by_name[name], wanted[name], finding) for name, finding in found.items())
+    stage = typed(plan, "stage") if plan else ""
+    hosts = tuple(_host(by_name[name], wanted[name], finding, stage) for name, finding in found.items())
     services = tuple(_services(session, plan, found))
     return Health(hosts, services, tuple(_models(wanted, found)))
 
 
-def _host(host: Host, want: Needs, finding: Findings | FleetError) -> HostHealth:
+def _host(host: Host, want: Needs, finding: Findings | FleetError, stage: str) -> HostHealth:
     if isinstance(finding, FleetError):
         return HostHealth(host.name, None, (), error=str(finding))
-    running = {container.labels.get("role") for container in finding.ours if container.state == "running"}
-    faults = [why for why in preflight.host_reasons(host, want, finding, in_use=bool(running))]
-    faults += [
-        f"image {tag} is not here; type: invoke stage --config …" for tag, image in finding.images.items() if not image
-    ]
+    in_use = any(container.state == "running" for container in finding.ours)
+    faults = list(preflight.host_reasons(host, want, finding, in_use=in_use))
+    faults += [f"image {tag} is not here; {stage}" for tag, image in finding.images.items() if not image]
     return HostHealth(host.name, finding, tuple(faults), strangers=finding.strangers)
 
 
@@ -125,23 +127,28 @@ def _models(wanted: dict[str, Needs], found: dict[str, Findings | FleetError]) -
 
 
 def _services(session: Session, plan: Plan | None, found: dict[str, Findings | FleetError]) -> list[ServiceHealth]:
-    containers = [
-        (host, container)
-        for host, finding in found.items()
-        if not isinstance(finding, FleetError)
-        for container in finding.ours
-    ]
-    known = (
-        {(arm.arm.name, service.host, service.name): (arm, service) for arm in plan.arms for service in arm.services}
-        if plan
-        else {}
-    )
+    """Our containers on the hosts that answer, each host asked at the same time."""
+    ours = {host: one.ours for host, one in found.items() if not isinstance(one, FleetError) and one.ours}
+    known = _planned(plan)
 
-    def ask(host: str, container: Container) -> ServiceHealth:
-        arm, service = known.get((container.labels.get("arm", ""), host, seat_of(container)), (None, None))
-        return _ask(session, plan, host, container, arm, service)
+    def act(machine: Machine) -> list[ServiceHealth]:
+        return [_ask(machine, container, known) for container in ours[machine.name]]
 
-    return [ask(host, container) for host, container in containers]
+    most = max(map(len, ours.values()), default=1)
+    answers = session.each(ours, act, timeout=4 * ANSWER_SECONDS * most)
+    return [one for host, answer in answers.items() for one in _or_lost(ours[host], host, answer)]
+
+
+def _or_lost(ours: Sequence[Container], host: str, answer: list[ServiceHealth] | FleetError) -> list[ServiceHealth]:
+    """What a host said of its services; if it is lost meanwhile, that of each of them."""
+    if not isinstance(answer, FleetError):
+        return answer
+    return [_service(host, container, (), answer.what) for container in ours]
+
+
+def _planned(plan: Plan | None) -> Known:
+    arms = plan.arms if plan else ()
+    return {(arm.arm.name, one.host, one.name): (arm, one) for arm in arms for one in arm.services}
 
 
 def seat_of(container: Container) -> str:
@@ -152,28 +159,28 @@ def seat_of(container: Container) -> str:
     return f"{base}.{node}" if node else base
 
 
-def _ask(
-    session: Session, plan: Plan | None, host: str, container: Container, arm: ArmPlan | None, service: Service | None
-) -> ServiceHealth:
-    asked, fault = ["running"], "" if container.state == "running" else container.status
-    if not fault and plan and arm and service and service.http:
-        fault = _answers(session, plan, host, container, arm, service, asked)
+def _ask(machine: Machine, container: Container, known: Known) -> ServiceHealth:
+    if container.state != "running":
+        return _service(machine.name, container, ("running",), container.status)
+    planned = known.get((container.labels.get("arm", ""), machine.name, seat_of(container)))
+    if planned is None or planned[1].http is None:
+        return _service(machine.name, container, ("running",), "")
+    asked = ["running"]
+    return _service(machine.name, container, asked, _answers(machine, *planned, asked))
+
+
+def _answers(machine: Machine, arm: ArmPlan, service: Service, asked: list[str]) -> str:
+    """The first check that is answered badly, and how; `asked` gets the paths that were asked."""
+    for check in checks(arm, service):
+        asked.append(check.path)
+        answer = get(arm, machine, service, check.path)
+        if why := answer if isinstance(answer, str) else check.judge(answer):
+            return f"{check.path}: {why}"
+    return ""
+
+
+def _service(host: str, container: Container, asked: Sequence[str], fault: str) -> ServiceHealth:
     labels = container.labels
     return ServiceHealth(
         host, seat_of(container), labels["run"], labels.get("arm", ""), container.state, tuple(asked), fault
     )
-
-
-def _answers(
-    session: Session, plan: Plan, host: str, container: Container, arm: ArmPlan, service: Service, asked: list[str]
-) -> str:
-    labels = docker.Labels(run=container.labels["run"], owner="", plan=plan.hash6, arm=arm.arm.name)
-    deployment = Deployment(session, None, plan, arm, labels)  # type: ignore[arg-type]
-    machine = session.machine(host)
-    for check in ready.checks(deployment, service):
-        asked.append(check.path)
-        answer = deployment.get(machine, service, check.path)
-        why = answer if isinstance(answer, str) else check.judge(answer)
-        if why:
-            return f"{check.path}: {why}"
-    return ""

@@ -11,6 +11,9 @@ from fleet.model.service import Service
 from fleet.session import Machine
 from fleet.stages.deployment import Deployment, by_host
 
+START_SECONDS = 120.0
+"""For one container: a cold engine image may take its time to mount."""
+
 
 def launch(deployment: Deployment) -> None:
     """Folders for the run on every host, then all servers at once. The router follows when they are ready."""
@@ -30,10 +33,10 @@ def start(deployment: Deployment, services: Sequence[Service]) -> None:
     def act(machine: Machine) -> None:
         for service in grouped[machine.name]:
             argv = docker.run_argv(service, machine.host, deployment.labels)
-            machine.docker(argv, timeout=120)
+            machine.docker(argv, timeout=START_SECONDS)
             deployment.session.progress.host("launch", machine.name, f"{service.name} started")
 
-    deployment.session.all(grouped, act, timeout=150)
+    deployment.session.all(grouped, act, timeout=START_SECONDS * max(map(len, grouped.values())))
 
 
 def image_on(machine: Machine, tag: str) -> Image | None:
@@ -50,12 +53,12 @@ def images(deployment: Deployment) -> dict[str, Image]:
     def act(machine: Machine) -> Image:
         found = image_on(machine, tag)
         if found is None:
-            raise HostError(f"image {tag} is not here", where=machine.name, hint="type: invoke stage --config …")
+            raise HostError(f"image {tag} is not here", where=machine.name, hint=deployment.typed("stage"))
         return found
 
     answers = deployment.session.all(deployment.hosts, act)
     ids = {image.id for image in answers.values()}
     if len(ids) > 1:
         told = "\n".join(f"  {host}  {image.id}" for host, image in answers.items())
-        raise FleetError(f"image {tag} is not the same on all hosts:\n{told}", hint="type: invoke stage --config …")
+        raise FleetError(f"image {tag} is not the same on all hosts:\n{told}", hint=deployment.typed("stage"))
     return answers

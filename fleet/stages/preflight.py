@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import PurePosixPath
 
 from fleet import docker, probes
 from fleet.docker import Container, Image
@@ -21,6 +22,9 @@ CLOCK_LIMIT = 1.0
 
 FREE_SCRATCH = 1 << 30
 """Bytes a run may need in a host's scratch folder: results and logs of a sweep are megabytes."""
+
+REACH_SECONDS = 3
+"""How long one connection to a peer may take to be made or refused."""
 
 
 @dataclass(frozen=True)
@@ -105,13 +109,13 @@ def find(machine: Machine, want: Needs) -> Findings:
     prefix = machine.docker_prefix()
     info = docker.parse_info(machine.docker(docker.info_argv()).out)
     root = str(info.get("DockerRootDir", "/var/lib/docker"))
-    found = Findings(
+    return Findings(
         seconds=done - began,
         docker=str(info.get("ServerVersion", "")),
         sudo=bool(prefix),
         clock_offset_s=None if clock is None else probes.clock_offset(clock, began, done)[0],
         ports=machine.probe(probes.PORTS),
-        disk=machine.probe(probes.disk(root, host.scratch)),
+        disk=_disk(machine, root, host.scratch),
         missing_devices=machine.probe(probes.missing(*devices(host))) if devices(host) else (),
         gpus=_gpus(machine),
         models={name: machine.probe(probes.directory(f"{host.models}/{name}")) for name in want.models},
@@ -119,7 +123,14 @@ def find(machine: Machine, want: Needs) -> Findings:
         containers=tuple(docker.parse_ps(machine.docker(docker.ps_argv()).out)),
         facts=machine.probe(probes.FACTS),
     )
-    return found
+
+
+def _disk(machine: Machine, *paths: str) -> dict[str, int]:
+    """Free bytes where each path is, or will be once it is made."""
+    lineages = {path: [path, *map(str, PurePosixPath(path).parents)] for path in paths}
+    free = machine.probe(probes.disk(*dict.fromkeys(one for lineage in lineages.values() for one in lineage)))
+    nearest = {path: next((one for one in lineage if one in free), None) for path, lineage in lineages.items()}
+    return {path: free[one] for path, one in nearest.items() if one is not None}
 
 
 def devices(host: Host) -> tuple[str, ...]:
@@ -156,8 +167,10 @@ def reasons(plan: Plan, hosts: Sequence[Host], found: dict[str, Findings | Fleet
 
 def host_reasons(host: Host, want: Needs, found: Findings, *, in_use: bool = False) -> Iterator[str]:
     """What is wrong with one host. in_use: our own services run there, so ports and GPUs are taken by right."""
-    if found.clock_offset_s is None or abs(found.clock_offset_s) > CLOCK_LIMIT:
-        yield f"its clock is off by {found.clock_offset_s or 0:+.1f} s; type: chronyc makestep there"
+    if found.clock_offset_s is None:
+        yield "its clock cannot be read"
+    elif abs(found.clock_offset_s) > CLOCK_LIMIT:
+        yield f"its clock is off by {found.clock_offset_s:+.1f} s; type: chronyc makestep there"
     if found.ports is None:
         yield "its ports cannot be listed: is ss (iproute2) there?"
     for port, service in want.ports.items() if not in_use else ():
@@ -167,9 +180,11 @@ def host_reasons(host: Host, want: Needs, found: Findings, *, in_use: bool = Fal
         yield f"devices missing: {', '.join(found.missing_devices or ['could not look'])}"
     if not in_use and host.accelerator != "none" and (why := probes.not_idle(found.gpus, host.gpus)):
         yield why
-    for path, free in found.disk.items():
-        if path == host.scratch and free < FREE_SCRATCH:
-            yield f"{free / 1e9:.1f} GB free at {path}, 1 GB is needed"
+    free = found.disk.get(host.scratch)
+    if free is None:
+        yield f"the free space at {host.scratch} cannot be found out"
+    elif free < FREE_SCRATCH:
+        yield f"{free / 1e9:.1f} GB free at {host.scratch}, {FREE_SCRATCH / 1e9:.1f} GB are needed"
     for run, names in _runs(found.ours).items() if not in_use else ():
         yield f"run {run} has containers here ({', '.join(names)}); type: invoke down --run {run}"
 
@@ -182,13 +197,13 @@ def _runs(containers: Sequence[Container]) -> dict[str, list[str]]:
 
 
 def unreachable_peers(session: Session, plan: Plan) -> list[str]:
-    """Which host cannot reach which peer on which port. Refused is fine: nothing listens yet, and nothing is in between."""
+    """Which host cannot reach which peer on which port. Refused is fine: nothing listens yet, nothing is in between."""
     wanted = needs(plan)
 
     def act(machine: Machine) -> list[str]:
         told: dict[tuple[str, str], list[int]] = {}
         for address, port in wanted[machine.name].peers:
-            met = machine.probe(probes.reach(address, port))
+            met = machine.probe(probes.reach(address, port, REACH_SECONDS))
             if not met.reachable:
                 told.setdefault((address, met.state), []).append(port)
         return [
@@ -196,7 +211,8 @@ def unreachable_peers(session: Session, plan: Plan) -> list[str]:
             for (address, state), ports in told.items()
         ]
 
-    answers = session.each(wanted, act, timeout=120)
+    most = max(len(need.peers) for need in wanted.values())
+    answers = session.each(wanted, act, timeout=session.settings.timeouts.command + REACH_SECONDS * most)
     return [why for answer in answers.values() for why in (answer if isinstance(answer, list) else [str(answer)])]
 
 

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from functools import partial
 
 from fleet import docker
 from fleet.errors import NotReady
 from fleet.hosts.base import Deadline
-from fleet.model.check import Check, Response
+from fleet.model.check import Response
 from fleet.model.evidence import Counters
 from fleet.model.service import Service
 from fleet.session import Machine
 from fleet.stages import counters, watch
-from fleet.stages.deployment import Deployment, by_host, spoken
+from fleet.stages.deployment import ANSWER_SECONDS, Deployment, by_host, checks, spoken
 from fleet.stages.launch import start
 from fleet.stages.wait import NotYet, wait
 
@@ -26,164 +27,207 @@ LARGEST_ROUND = 64
 REQUEST_SECONDS = 300.0
 """The first request of a fresh engine may compile kernels."""
 
+COUNTING_SECONDS = 30.0
+"""How long counters may take to show what was counted."""
+
+LOGS = "type: invoke logs"
+
 
 def ready(deployment: Deployment, *, within: float) -> str:
     """Prove that the arm serves, watching its containers all the while; what was proven, in words.
 
-    within: seconds for everything. Raises ServiceDied, NotReady or HostError.
+    within: seconds for everything; a look at the containers that has begun by then is finished. Raises ServiceDied,
+    NotReady or HostError.
     """
     deadline = Deadline(within)
-    servers = deployment.arm.servers
-    answering(deployment, counters.http_servers(deployment), deadline)
+    workers = counters.http_servers(deployment)
+    answering(deployment, workers, deadline, watched=deployment.arm.servers)
     if deployment.arm.router:
         start(deployment, [deployment.arm.router])
-        answering(deployment, [deployment.arm.router], deadline, watched=servers)
+        answering(deployment, [deployment.arm.router], deadline, watched=deployment.services)
     sent = through_the_front(deployment, deadline)
     pairs = prove_pairs(deployment, deadline)
-    told = f"ready in {deadline.spent():.1f} s: {sent} completions counted by all {len(servers)} workers"
+    told = f"ready in {deadline.spent():.1f} s: {sent} completions counted by all {len(workers)} workers"
     if deployment.arm.router:
-        told += f", {pairs} of {pairs} pairs answered, router sees {len(servers)} of {len(servers)}"
+        told += f", {pairs} of {pairs} pairs answered, router sees {len(workers)} of {len(workers)}"
     return told
 
 
+# --- every service answers ------------------------------------------------------------------------------------------
+
+
 def answering(
-    deployment: Deployment, services: Sequence[Service], deadline: Deadline, *, watched: Sequence[Service] = ()
+    deployment: Deployment, services: Sequence[Service], deadline: Deadline, *, watched: Sequence[Service]
 ) -> None:
-    """Until every check of every service is answered well."""
+    """Until every check of every service is answered well. watched: services whose end ends the wait."""
     waiting = {service.name: service for service in services}
+    progress = deployment.session.progress
 
     def look() -> bool | NotYet:
-        watch.alive(deployment, [*watched, *services])
-        grouped = by_host(list(waiting.values()))
-        answers = deployment.session.all(grouped, lambda machine: _reasons(machine, deployment, grouped[machine.name]))
-        reasons = {name: why for answer in answers.values() for name, why in answer.items()}
-        for name in [name for name, why in reasons.items() if not why]:
-            service = waiting.pop(name)
-            deployment.session.progress.host("ready", service.host, f"{name} answers after {deadline.spent():.1f} s")
-        if not waiting:
-            return True
-        for name, service in waiting.items():
-            deployment.session.progress.host(
-                "ready", service.host, f"{name}: {reasons[name]}, {deadline.spent():.0f} s"
-            )
-        return NotYet("; ".join(f"{name}: {reasons[name]}" for name in waiting))
+        watch.alive(deployment, watched)
+        reasons = _reasons(deployment, list(waiting.values()), deadline)
+        for name, why in reasons.items():
+            host = waiting[name].host
+            if why:
+                progress.host("ready", host, f"{name}: {why}, {deadline.spent():.0f} s")
+            else:
+                del waiting[name]
+                progress.host("ready", host, f"{name} answers after {deadline.spent():.1f} s", done=True)
+        return NotYet("; ".join(f"{name}: {reasons[name]}" for name in waiting)) if waiting else True
 
-    names = ", ".join(map(spoken, services))
-    wait(look, what=names, within=deadline.left(), every=0.5, hint="type: invoke logs")
+    wait(look, what=", ".join(map(spoken, services)), within=deadline.left(), every=0.5, hint=LOGS)
 
 
-def _reasons(machine: Machine, deployment: Deployment, services: Sequence[Service]) -> dict[str, str]:
-    """Why each service is not ready yet, "" if it is."""
-    return {service.name: _reason(machine, deployment, service) for service in services}
+def _reasons(deployment: Deployment, services: Sequence[Service], deadline: Deadline) -> dict[str, str]:
+    """Why each service is not ready yet, "" if it is. Raises HostError for a host that is lost."""
+    grouped = by_host(services)
+    most = max(len(own) for own in grouped.values())
+
+    def act(machine: Machine) -> dict[str, str]:
+        return {one.name: _reason(machine, deployment, one, deadline) for one in grouped[machine.name]}
+
+    # Each service has its checks and a look into its log; all but one of the checks are answered at once.
+    answers = deployment.session.all(grouped, act, timeout=4 * ANSWER_SECONDS * most)
+    return {name: why for answer in answers.values() for name, why in answer.items()}
 
 
-def _reason(machine: Machine, deployment: Deployment, service: Service) -> str:
-    for check in checks(deployment, service):
-        answer = deployment.get(machine, service, check.path)
-        why = answer if isinstance(answer, str) else check.judge(answer)
-        if why:
-            return _milestone(machine, deployment, service) or f"{check.title}: {why}"
+def _reason(machine: Machine, deployment: Deployment, service: Service, deadline: Deadline) -> str:
+    for check in checks(deployment.arm, service):
+        answer = deployment.get(machine, service, check.path, timeout=_at_most(ANSWER_SECONDS, deadline))
+        if isinstance(answer, str):
+            how_far = _milestone(machine, deployment, service)
+            return f"{check.title}: {answer}" + (f" ({how_far})" if how_far else "")
+        if why := check.judge(answer):
+            return f"{check.title}: {why}"
     return ""
 
 
-def checks(deployment: Deployment, service: Service) -> tuple[Check, ...]:
-    placement = deployment.arm.placement
-    if service.kind == "router":
-        return deployment.router.readiness(placement) if deployment.router else ()
-    return deployment.engine.readiness(service.seat, placement)
-
-
 def _milestone(machine: Machine, deployment: Deployment, service: Service) -> str:
-    """How far a start has come, from the last lines of the log."""
-    if service.kind == "router":
+    """How far a server's start has come, from the last lines of its log; "" if they do not say."""
+    if service.kind != "server":
         return ""
-    argv = ["sh", "-c", 'exec "$@" 2>&1', "_", *machine.docker_prefix()]
-    lines = machine.run([*argv, *docker.logs_argv(deployment.named(service), tail=40)], check=False).out
-    return deployment.milestone(lines)
+    lines: list[bytes] = []
+    argv = docker.logs_argv(deployment.named(service), tail=40)
+    machine.docker_stream(argv, timeout=ANSWER_SECONDS, sink=lines.append, both=True, check=False)
+    return deployment.milestone(b"".join(lines).decode(errors="replace"))
+
+
+# --- real completions through the front -----------------------------------------------------------------------------
 
 
 def through_the_front(deployment: Deployment, deadline: Deadline) -> int:
-    """Completions through the router until every worker's counter has moved; how many were sent."""
-    before = counters.settled(deployment)
-    sent = [0]
-
-    def look() -> int | NotYet:
-        watch.alive(deployment)
-        if sent[0] < LARGEST_ROUND:
-            why = _complete(deployment, sent[0], deadline)
-            if why:
-                return NotYet(why)
-            sent[0] += 1
-        idle = _unmoved(before, counters.at_once(deployment))
-        return NotYet(f"no completion counted by {', '.join(idle)}") if idle else sent[0]
-
-    within = deadline.left()
-    return wait(look, what="completions through " + spoken(deployment.front), within=within, every=0.1)
+    """Completions through the router, in rounds, until every worker's counter has moved; how many were sent."""
+    seats = [service.name for service in counters.http_servers(deployment)]
+    before = _settled(deployment, deadline)
+    sent = 0
+    while sent < LARGEST_ROUND:
+        for number in range(sent, min(sent + 2 * len(seats), LARGEST_ROUND)):
+            _completed(deployment, number, deadline)
+            sent += 1
+        idle = _unmoved(seats, before, _settled(deployment, deadline))
+        if not idle:
+            return sent
+    what = f"{sent} completions through {spoken(deployment.front)}: none counted by {', '.join(idle)}"
+    raise NotReady(what, hint=LOGS)
 
 
-def _unmoved(before: dict[str, Counters], now: dict[str, Counters]) -> list[str]:
-    return [seat for seat, old in before.items() if not _moved(old, now.get(seat))]
+def _completed(deployment: Deployment, number: int, deadline: Deadline) -> None:
+    """One completion; a refusal is tried again, with another prompt, as long as there is time."""
+    tries = itertools.count()
+
+    def look() -> bool | NotYet:
+        prompt = f"{number}.{next(tries)}: fleet asks, are you ready to answer with {TOKENS} tokens?"
+        why = watch.meanwhile(deployment, lambda: _complete(deployment, prompt, deadline))
+        return NotYet(why) if why else True
+
+    what = f"completions through {spoken(deployment.front)}"
+    wait(look, what=what, within=deadline.left(), every=0.5, hint=LOGS)
 
 
-def _moved(old: Counters, new: Counters | None) -> bool:
-    return new is not None and new.finished is not None and new.finished > (old.finished or 0)
+def _settled(deployment: Deployment, deadline: Deadline) -> dict[str, Counters]:
+    within = _at_most(COUNTING_SECONDS, deadline)
+    return watch.meanwhile(deployment, lambda: counters.settled(deployment, within=within))
 
 
-def _complete(deployment: Deployment, number: int, deadline: Deadline) -> str:
+def _unmoved(seats: Sequence[str], before: dict[str, Counters], now: dict[str, Counters]) -> list[str]:
+    """Seats that have not shown to have finished a request; one without counters has not."""
+    return [seat for seat in seats if not _moved(before.get(seat), now.get(seat))]
+
+
+def _moved(old: Counters | None, new: Counters | None) -> bool:
+    return bool(old and new and new.finished is not None and new.finished > (old.finished or 0))
+
+
+def _complete(deployment: Deployment, prompt: str, deadline: Deadline) -> str:
     """One completion of several tokens; why it was not one, or ""."""
     body = {
         "model": deployment.arm.arm.model_path,
-        "prompt": f"fleet asks {number}: are you ready to answer with {TOKENS} tokens?",
+        "prompt": prompt,
         "max_tokens": TOKENS,
         "temperature": 0,
         "ignore_eos": True,
         "stream": False,
     }
+    return _short_of(_post(deployment, deployment.front, body, deadline))
+
+
+def _post(deployment: Deployment, service: Service, body: object, deadline: Deadline) -> Response | str:
+    """A completion asked for by the machine that the load will come from."""
     machine = deployment.session.machine(deployment.front.host)
-    timeout = min(REQUEST_SECONDS, max(1.0, deadline.left()))
-    return _short_of(deployment.post(machine, deployment.front, "/v1/completions", body, timeout=timeout))
+    return deployment.post(machine, service, "/v1/completions", body, timeout=_at_most(REQUEST_SECONDS, deadline))
 
 
 def _short_of(answer: Response | str) -> str:
-    if isinstance(answer, str):
-        return answer
-    if answer.status != 200:
-        return f"status {answer.status}: {' '.join(answer.text.split())[:200]}"
-    usage = answer.table().get("usage") or {}
+    good = _good(answer)
+    if isinstance(good, str):
+        return good
+    usage = good.table().get("usage") or {}
     tokens = usage.get("completion_tokens") if isinstance(usage, dict) else None
     return "" if tokens == TOKENS else f"{tokens} tokens instead of {TOKENS}"
 
 
+def _good(answer: Response | str) -> Response | str:
+    """An answer with status 200, or what came instead."""
+    if isinstance(answer, str) or answer.status == 200:
+        return answer
+    return f"status {answer.status}: {' '.join(answer.text.split())[:200]}"
+
+
+def _at_most(seconds: float, deadline: Deadline) -> float:
+    """A limit within the deadline; a second at least, so that the answer says more than that there was no time."""
+    return min(seconds, max(1.0, deadline.left()))
+
+
+# --- every pair -----------------------------------------------------------------------------------------------------
+
+
 def prove_pairs(deployment: Deployment, deadline: Deadline) -> int:
     """Play the router for each prefill → decode pair once. Raises NotReady naming the pair that does not answer."""
-    servers = counters.http_servers(deployment)
-    prefills = [service for service in servers if service.seat.role == "prefill"]
-    decodes = [service for service in servers if service.seat.role == "decode"]
+    workers = counters.http_servers(deployment)
+    prefills = [service for service in workers if service.seat.role == "prefill"]
+    decodes = [service for service in workers if service.seat.role == "decode"]
     pairs = list(itertools.product(prefills, decodes))
     for number, (prefill, decode) in enumerate(pairs):
-        why = _relay(deployment, prefill, decode, number, deadline)
+        why = watch.meanwhile(deployment, partial(_relay, deployment, prefill, decode, number, deadline))
         if why:
-            raise NotReady(
-                f"pair {spoken(prefill)} → {spoken(decode)} does not answer: {why}", hint="type: invoke logs"
-            )
+            raise NotReady(f"pair {spoken(prefill)} → {spoken(decode)} does not answer: {why}", hint=LOGS)
     return len(pairs)
 
 
 def _relay(deployment: Deployment, prefill: Service, decode: Service, number: int, deadline: Deadline) -> str:
+    """What a router does for one request; why decode did not answer it, or ""."""
     engine, model = deployment.engine, deployment.arm.arm.model_path
+    prompt = f"{number}: fleet asks the pair, does the cache of this prompt arrive?"
     machine = deployment.session.machine(deployment.front.host)
-    prompt = f"fleet asks the pair {number}: does the cache of this prompt arrive?"
-    timeout = min(REQUEST_SECONDS, max(1.0, deadline.left()))
-    info = deployment.get(machine, prefill, "/kv_transfer_info")
-    first = deployment.post(
-        machine, prefill, "/v1/completions", engine.prefill_request(model, prompt, TOKENS), timeout=timeout
-    )
-    for answer in (info, first):
-        if isinstance(answer, str):
-            return answer
-        if answer.status != 200:
-            return f"prefill: status {answer.status}: {' '.join(answer.text.split())[:200]}"
-    assert not isinstance(info, str)
-    assert not isinstance(first, str)
-    body = engine.decode_request(model, prompt, TOKENS, first.table(), info.table())
-    return _short_of(deployment.post(machine, decode, "/v1/completions", body, timeout=timeout))
+    info = _good(deployment.get(machine, prefill, "/kv_transfer_info", timeout=_at_most(ANSWER_SECONDS, deadline)))
+    if isinstance(info, str):
+        return f"prefill: {info}"
+    first = _good(_post(deployment, prefill, engine.prefill_request(model, prompt, TOKENS), deadline))
+    if isinstance(first, str):
+        return f"prefill: {first}"
+    try:
+        body = engine.decode_request(model, prompt, TOKENS, first.table(), info.table())
+    except NotReady as error:
+        return error.what
+    why = _short_of(_post(deployment, decode, body, deadline))
+    return f"decode: {why}" if why else ""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NoReturn
 
 from fleet import docker
 from fleet.docker import Image
@@ -45,8 +45,24 @@ class Road:
     def go(self) -> int:
         """The exit code: 0 all valid, 1 not all, 4 a service died or an arm never got ready.
 
-        Raises PreflightError and HostError; Interrupted after ^C, when everything is home and down.
+        Raises PreflightError and HostError; Interrupted after ^C, when everything is home and down. The summary is
+        written whatever happens.
         """
+        try:
+            self._prepare()
+            for arm in self.plan.arms:
+                if not self._arm(arm):
+                    break
+        except (FleetError, KeyboardInterrupt) as error:
+            self.notes.append(f"ended early: {_headline(error)}")
+            raise
+        finally:
+            self._not_run()
+            self._summarize()
+        return self.code or (VALID if self._all_valid() else NOT_ALL_VALID)
+
+    def _prepare(self) -> None:
+        """Preflight, then every image on its hosts."""
         self.facts["hosts"] = _told(preflight(self.session, self.plan))
         for tag, hosts in _images(self.plan).items():
             images = stage(self.session, tag, hosts)
@@ -54,14 +70,6 @@ class Road:
             if any(image.double for image in images.values()):
                 self.session.progress.line(f"DOUBLE: {tag} plays an engine: not a measurement")
         self._write_facts()
-        try:
-            for arm in self.plan.arms:
-                if not self._arm(arm):
-                    break
-        finally:
-            self._not_run()
-            self._summarize()
-        return self.code or (VALID if self._all_valid() else NOT_ALL_VALID)
 
     # ------------------------------------------------------------------ one arm
 
@@ -76,36 +84,42 @@ class Road:
                 return self._points(deployment)
         except (ServiceDied, NotReady) as error:
             self.code = DIED
-            self.notes.append(f"arm {arm.arm.name} ended early: {error.args[0]}")
+            self.notes.append(f"arm {arm.arm.name} ended early: {_headline(error)}")
             self.session.progress.line(self._obituary(deployment, error))
             return not self.fail_fast
 
     @contextmanager
     def _up(self, deployment: Deployment) -> Iterator[None]:
-        """The arm's containers while the block runs; then their logs come home, and they are removed."""
+        """The arm's containers while the block runs; then their logs come home, and they are removed.
+
+        Raises Interrupted after ^C: during the block or during the clearing, which is then begun anew.
+        """
         try:
-            yield
-        except KeyboardInterrupt:
-            self.session.progress.line(
-                "interrupted: bringing logs home, then stopping our containers; ^C again leaves now"
-            )
-            self._clear(deployment)
-            raise Interrupted(self._kept(), hint=f"see: {self.folder.path}") from None
-        finally:
-            if not isinstance(sys.exc_info()[1], Interrupted):
+            try:
+                yield
+            except Exception:
                 self._clear(deployment)
+                raise
+            self._clear(deployment)
+        except KeyboardInterrupt:
+            self._interrupted(deployment)
 
     def _clear(self, deployment: Deployment) -> None:
-        try:
-            problems = [*collect(deployment), *teardown(deployment)]
-        except KeyboardInterrupt:
-            raise Interrupted(
-                f"left at once; containers of {self.folder.name} may still run on {', '.join(deployment.hosts)}",
-                hint=f"remove them: invoke down --run {self.folder.name}",
-            ) from None
+        problems = [*collect(deployment), *teardown(deployment)]
+        self.session.progress.clear()
         for problem in problems:
             self.session.progress.line(f"  teardown: {problem}")
-            self.notes.append(f"teardown of {deployment.arm.arm.name}: {problem.args[0]}")
+            self.notes.append(f"teardown of {deployment.arm.arm.name}: {_headline(problem)}")
+
+    def _interrupted(self, deployment: Deployment) -> NoReturn:
+        left = f"containers of {self.folder.name} may still run on {', '.join(deployment.hosts)}"
+        try:
+            told = "interrupted: bringing logs home, then stopping our containers; ^C again leaves now"
+            self.session.progress.line(told)
+            self._clear(deployment)
+        except KeyboardInterrupt:
+            raise Interrupted(f"left at once; {left}", hint=f"remove them: {_down(self.folder, self.plan)}") from None
+        raise Interrupted(self._kept(), hint=f"see: {self.folder.path}") from None
 
     def _points(self, deployment: Deployment) -> bool:
         images = launch.images(deployment)
@@ -187,6 +201,18 @@ class Road:
         )
         self.folder.write_text(self.folder.summary_text, report.summary_markdown(facts, found.records))
         self.folder.write_json(self.folder.summary_json, report.summary_json(facts, found.records))
+
+
+def _headline(error: BaseException) -> str:
+    """What an error says without its hint, on one line."""
+    if not isinstance(error, FleetError):
+        return "interrupted"
+    said = f"{error.where}: {error.what}" if error.where else error.what
+    return "; ".join(line.strip() for line in said.splitlines())
+
+
+def _down(folder: RunFolder, plan: Plan) -> str:
+    return shlex.join(["invoke", "down", "--run", folder.name, "--inventory", plan.inventory.path])
 
 
 def _heading(arm: ArmPlan) -> str:

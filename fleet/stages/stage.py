@@ -1,11 +1,13 @@
-"""Images on every host: hosts that lack one get it from a host that has it, through this machine, and it is verified."""
+"""Images on every host: one that lacks an image gets it from one that has it, through this machine, and is verified."""
 
 from __future__ import annotations
 
 import queue
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
 
 from fleet import docker
 from fleet.docker import Image
@@ -16,11 +18,20 @@ from fleet.stages.launch import image_on
 AHEAD = 64
 """Chunks that may wait between sender and receiver: enough to keep both busy, little memory."""
 
+TICK = 0.2
+"""Seconds after which a waiting side looks whether the other one is still there."""
+
+TELL_EVERY = 0.2
+"""Seconds between two words about a transfer under way."""
+
+ENDING_SECONDS = 5.0
+"""How long `docker save` may take to end after its last byte has arrived."""
+
 
 def stage(session: Session, tag: str, hosts: Sequence[str]) -> dict[str, Image]:
     """Have the same image behind `tag` on all hosts; those that have it do nothing. Images by host.
 
-    The image that most hosts have is the one; raises HostError if no host has it, or a transfer did not work.
+    Raises HostError if no host has it, hosts have different ones, or a transfer did not work.
     """
     found = session.all(hosts, lambda machine: image_on(machine, tag))
     wanted = _wanted(tag, found)
@@ -57,57 +68,69 @@ def _tagged(session: Session, tag: str, wanted: Image, target: Machine) -> bool:
 
 
 def _send(session: Session, tag: str, image: Image, source: Machine, target: Machine) -> None:
-    """`docker save` there into `docker load` here, chunk by chunk through this machine."""
-    limit = session.settings.timeouts.stage_within
-    pipe = Pipe(lambda sent: _tell(session, target.name, source.name, sent, image.size))
+    """One transfer, timed and verified by the image's ID on the other side."""
     began = time.monotonic()
-    failures: list[BaseException] = []
-
-    def save() -> None:
-        try:
-            source.docker_stream(docker.save_argv([tag]), timeout=limit, sink=pipe.put)
-            pipe.end()
-        except BaseException as error:
-            failures.append(error)
-            pipe.fail()
-
-    sender = threading.Thread(target=save, name=f"fleet-save-{target.name}", daemon=True)
-    sender.start()
-    try:
-        target.docker_stream(docker.load_argv(), timeout=limit, source=pipe)
-    except BaseException:
-        pipe.abandon()
-        if not failures:
-            raise
-    sender.join(5)
-    if failures:
-        raise failures[0]
+    sent = _transfer(session, tag, image, source, target)
     arrived = image_on(target, tag)
     if arrived is None or arrived.id != image.id:
         got = arrived.id if arrived else "nothing"
         raise HostError(f"after the transfer {tag} is {got} instead of {image.id}", where=target.name)
     spent = time.monotonic() - began
-    told = f"{tag}: {pipe.sent / 1e6:.0f} MB from {source.name} in {spent:.1f} s, same image ID ({short(image.id)})"
+    told = f"{tag}: {sent / 1e6:.0f} MB from {source.name} in {spent:.1f} s, same image ID ({short(image.id)})"
     session.progress.host("stage", target.name, told, done=True)
 
 
+def _transfer(session: Session, tag: str, image: Image, source: Machine, target: Machine) -> int:
+    """`docker save` there into `docker load` here, chunk by chunk through this machine. Bytes sent.
+
+    Raises what failed first: when one side fails, the other is ended with `Broken`, which says nothing of its own.
+    """
+    limit = session.settings.timeouts.stage_within
+    pipe = Pipe(lambda sent: _tell(session, target.name, source.name, sent, image.size))
+    sending: Future[None] = Future()
+
+    def save() -> None:
+        try:
+            source.docker_stream(docker.save_argv([tag]), timeout=limit, sink=pipe.put)
+            pipe.end()
+            sending.set_result(None)
+        except BaseException as problem:
+            pipe.fail()
+            sending.set_exception(problem)
+
+    threading.Thread(target=save, name=f"fleet-save-{target.name}", daemon=True).start()
+    try:
+        with suppress(Broken):
+            target.docker_stream(docker.load_argv(), timeout=limit, source=pipe)
+    finally:
+        pipe.abandon()
+    try:
+        sending.result(ENDING_SECONDS)
+    except (Broken, TimeoutError):
+        raise HostError(f"docker load ended before all of {tag} had come", where=target.name) from None
+    return pipe.sent
+
+
 class Broken(Exception):
-    """The sending side failed: an archive must not look as if it ended."""
+    """The other side failed: an archive must not look as if it ended, and nobody waits for a reader that is gone."""
 
 
 class Pipe:
-    """Bytes from one thread to another, a bounded number of chunks at a time."""
+    """Bytes from one thread to another, a bounded number of chunks at a time. `tell` hears now and then how many."""
 
-    def __init__(self, tell: object = None) -> None:
+    def __init__(self, tell: Callable[[int], object] = lambda sent: None) -> None:
         self.sent = 0
         self._tell = tell
+        self._told = 0.0
         self._chunks: queue.Queue[bytes | None] = queue.Queue(AHEAD)
         self._abandoned = threading.Event()
-        self._broken = False
+        self._broken = threading.Event()
 
     def put(self, chunk: bytes) -> None:
+        """Raises Broken when the reader is gone."""
         self.sent += len(chunk)
-        if callable(self._tell):
+        if time.monotonic() - self._told > TELL_EVERY:
+            self._told = time.monotonic()
             self._tell(self.sent)
         self._offer(chunk)
 
@@ -115,26 +138,31 @@ class Pipe:
         self._offer(None)
 
     def fail(self) -> None:
-        self._broken = True
-        self._offer(None)
+        """The writer cannot go on: the reader's next chunk is Broken."""
+        self._broken.set()
 
     def abandon(self) -> None:
+        """The reader is gone: the writer's next chunk is Broken."""
         self._abandoned.set()
 
     def _offer(self, chunk: bytes | None) -> None:
         while not self._abandoned.is_set():
-            try:
-                self._chunks.put(chunk, timeout=0.2)
+            with suppress(queue.Full):
+                self._chunks.put(chunk, timeout=TICK)
                 return
-            except queue.Full:
-                continue
         raise Broken("the receiving side is gone")
 
     def __iter__(self) -> Iterator[bytes]:
-        while (chunk := self._chunks.get()) is not None:
+        while (chunk := self._next()) is not None:
             yield chunk
-        if self._broken:
-            raise Broken("the sending side failed")
+
+    def _next(self) -> bytes | None:
+        while not self._abandoned.is_set():
+            if self._broken.is_set():
+                raise Broken("the sending side failed")
+            with suppress(queue.Empty):
+                return self._chunks.get(timeout=TICK)
+        raise Broken("the receiving side is gone")
 
 
 def _tell(session: Session, host: str, source: str, sent: int, size: int) -> None:

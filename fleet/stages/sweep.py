@@ -1,18 +1,17 @@
-"""Run one point: put the load on, watch, bring the result home, judge it, and write the record before anything else starts."""
+"""Run one point: put the load on, watch, bring the result home, judge it, and write the record before going on."""
 
 from __future__ import annotations
 
 import json
-import re
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
 from fleet import docker
-from fleet.docker import Container, Image
-from fleet.errors import FleetError, ServiceDied
+from fleet.docker import Image
+from fleet.errors import FleetError, HostError, ServiceDied
 from fleet.model.evidence import Counters, Measurement
 from fleet.model.service import Service
 from fleet.plan import PlannedPoint
@@ -21,32 +20,44 @@ from fleet.results.aggregate import aggregate, figures
 from fleet.results.judge import acceptance_length, judge
 from fleet.results.record import Evidence, Figures, Record, State, Verdict
 from fleet.session import Machine
-from fleet.stages import counters, watch
-from fleet.stages.collect import raw_result, save_log
+from fleet.stages import collect, counters, watch
 from fleet.stages.deployment import Deployment, by_host, spoken
 from fleet.stages.launch import start
-from fleet.stages.teardown import remove
+from fleet.stages.teardown import STOP_SECONDS
 from fleet.stages.wait import NotYet, wait
 
 EVERY = 1.0
 """Seconds between two looks at the containers and the counters while a load runs."""
 
+SCAN_SECONDS = 120.0
+"""For reading what all services of a host logged during a point."""
+
 
 @dataclass(frozen=True)
 class Load:
-    """How a load client ended. `code` is None if it was stopped; `why` then says for what reason."""
+    """How a load client ended. `code` is None if it was stopped; `why` then says for what reason.
+
+    raw: the result it wrote, None if it wrote none; broken: why what it wrote is no result. error: what ended the load
+    and shall end the arm, once the record is written.
+    """
 
     code: int | None
-    why: str
-    raw: dict[str, Any] | None
-    last_words: str
-    deaths: tuple[str, ...] = ()
+    why: str = ""
+    raw: dict[str, Any] | None = None
+    broken: str = ""
+    last_words: str = ""
+    error: FleetError | None = None
+
+    @property
+    def deaths(self) -> tuple[str, ...]:
+        return (self.error.what,) if isinstance(self.error, ServiceDied) else ()
 
 
 def run_point(deployment: Deployment, planned: PlannedPoint, images: dict[str, Image]) -> Record:
     """One point from start to record; the record is on disk when this returns. images: the arm's, by host.
 
-    Raises ServiceDied after the record was written, HostError if a host is lost.
+    Raises, after the record was written: ServiceDied, HostError if a host is lost, KeyboardInterrupt (the client is
+    then left to teardown).
     """
     return PointRunner(deployment, planned, images).run()
 
@@ -61,13 +72,10 @@ class PointRunner:
         self.image = images[planned.client.host]
         self.double = any(image.double for image in images.values())
         self.client = planned.client
-        self.labelled = Deployment(
-            deployment.session,
-            deployment.folder,
-            deployment.plan,
-            deployment.arm,
-            deployment.labels.model_copy(update={"point": self.point.id}),
-        )
+        self.machine = deployment.session.machine(planned.client.host)
+        self.labelled = replace(deployment, labels=deployment.labels.model_copy(update={"point": self.point.id}))
+        self.name = self.labelled.named(self.client)
+        self.log = collect.client_log(deployment, self.point.id)
 
     def run(self) -> Record:
         started = datetime.now(UTC)
@@ -75,37 +83,41 @@ class PointRunner:
         start(self.labelled, [self.client])
         try:
             load = self._load(before)
-        finally:
-            self._remove_client()
-        after = counters.settled(self.deployment) if not load.deaths else {}
+        except KeyboardInterrupt:
+            self._keep(self._record(started, before, {}, Load(None, "interrupted")))
+            raise
+        after = counters.settled(self.deployment) if load.error is None else {}
         record = self._record(started, before, after, load)
+        self._keep(record)
+        self._remove_client(load)
+        if isinstance(load.error, ServiceDied):
+            raise ServiceDied(load.error.what, where=f"conc {self.point.conc} stopped")
+        if load.error:
+            raise load.error
+        return record
+
+    def _keep(self, record: Record) -> None:
         self.deployment.folder.append_record(record)
         self.deployment.session.progress.record(record)
-        if load.deaths:
-            raise ServiceDied("; ".join(load.deaths), where=f"conc {self.point.conc} stopped")
-        return record
 
     # ------------------------------------------------------------------ load
 
     def _load(self, before: dict[str, Counters]) -> Load:
-        machine = self.deployment.session.machine(self.client.host)
+        """Watch the client to its end, and bring home what it left."""
+        within = self.deployment.session.settings.timeouts.point_within
         try:
-            ended = wait(
-                lambda: self._look(machine, before),
-                what=spoken(self.client),
-                within=self.deployment.session.settings.timeouts.point_within,
-                every=EVERY,
-            )
+            code = wait(lambda: self._look(before), what=spoken(self.client), within=within, every=EVERY)
         except ServiceDied as death:
-            self._stop_client(machine)
-            return self._brought_home(machine, None, "a service died", (str(death),))
+            return self._stopped(Load(None, "a service died", error=death))
+        except HostError as lost:
+            return self._stopped(Load(None, lost.what, error=lost))
         except FleetError as error:
-            self._stop_client(machine)
-            return self._brought_home(machine, None, str(error))
-        return self._brought_home(machine, ended, "")
+            return self._stopped(Load(None, error.what))
+        return self._brought_home(Load(code))
 
-    def _look(self, machine: Machine, before: dict[str, Counters]) -> int | NotYet:
-        code = self._exit_code(machine)
+    def _look(self, before: dict[str, Counters]) -> int | NotYet:
+        # In this order: a client that failed because a service died is a death.
+        code = self._exit_code()
         watch.alive(self.deployment)
         if code is not None:
             return code
@@ -114,38 +126,38 @@ class PointRunner:
         self.deployment.session.progress.point(self.point.id, done, total)
         return NotYet(f"{done:.0f} of {total} requests")
 
-    def _exit_code(self, machine: Machine) -> int | None:
-        state = docker.parse_inspect(machine.docker(docker.inspect_argv([self.name])).out)[0]
+    def _exit_code(self) -> int | None:
+        state = docker.parse_inspect(self.machine.docker(docker.inspect_argv([self.name])).out)[0]
         return None if state.running or state.status in ("created", "restarting") else state.exit_code
 
-    def _brought_home(self, machine: Machine, code: int | None, why: str, deaths: tuple[str, ...] = ()) -> Load:
-        save_log(machine, self.deployment, self.client, self.name, f"client-c{self.point.conc}")
-        written = raw_result(machine, self.deployment, self.deployment.load.result_path(self.point))
+    def _stopped(self, load: Load) -> Load:
+        """Stop the client and keep what it left, as far as its host still answers."""
+        try:
+            self.machine.docker(docker.stop_argv([self.name]), timeout=60, check=False)
+            return self._brought_home(load)
+        except HostError as lost:
+            return replace(load, error=load.error or lost)
+
+    def _brought_home(self, load: Load) -> Load:
+        collect.fetch_log(self.machine, self.name, self.log)
+        written = collect.raw_result(self.machine, self.deployment, self.deployment.load.result_path(self.point))
         if written is not None:
             self.deployment.folder.write_bytes(self.deployment.folder.raw(self.point.id), written)
-        return Load(code, why, _parsed(written), self._last_words(), deaths)
+        raw, broken = _read(written)
+        return replace(load, raw=raw, broken=broken, last_words=self._last_words())
 
     def _last_words(self) -> str:
-        path = self.deployment.folder.log(self.deployment.arm.arm.name, f"client-c{self.point.conc}")
-        lines = path.read_text(errors="replace").splitlines() if path.exists() else []
-        said = [line.partition(" ")[2].strip() for line in lines if line.partition(" ")[2].strip()]
+        lines = self.log.read_text(errors="replace").splitlines() if self.log.exists() else []
+        said = [text for line in lines if (text := line.partition(" ")[2].strip())]
         return said[-1][:300] if said else ""
 
-    @property
-    def name(self) -> str:
-        return self.labelled.named(self.client)
-
-    def _stop_client(self, machine: Machine) -> None:
-        machine.docker(docker.stop_argv([self.name]), timeout=60, check=False)
-
-    def _remove_client(self) -> None:
-        machine = self.deployment.session.machine(self.client.host)
-        label = f"{docker.PREFIX}.run={self.deployment.labels.run}"
-        found = docker.parse_ps(machine.docker(docker.ps_argv(label, f"{docker.PREFIX}.role=client")).out)
-        remove(machine, [container for container in found if self._mine(container)])
-
-    def _mine(self, container: Container) -> bool:
-        return container.name == self.name
+    def _remove_client(self, load: Load) -> None:
+        """After its log is home. On a lost host it stays for `down` to find."""
+        try:
+            self.machine.docker(docker.rm_argv([self.name]), timeout=STOP_SECONDS)
+        except HostError:
+            if load.error is None:
+                raise
 
     # ------------------------------------------------------------------ record
 
@@ -153,9 +165,9 @@ class PointRunner:
         deployment, point, arm = self.deployment, self.point, self.deployment.arm.arm
         measurement, broken = self._measurement(load)
         roles = {service.name: service.seat.role for service in counters.http_servers(deployment)}
-        errors = [] if load.deaths else transfer_errors(deployment, started)
+        errors, silent = transfer_errors(deployment, started) if load.code is not None else ([], [])
         verdict, gates = judge(point, arm, measurement, before, after, roles, load.deaths, errors)
-        verdict = _with_reasons(verdict, [*broken, *_client_reasons(load)])
+        verdict = _with_reasons(verdict, [*_client_reasons(load), *broken, *silent])
         agg, no_agg = self._aggregate(load, verdict)
         folder = deployment.folder
         return Record(
@@ -193,7 +205,7 @@ class PointRunner:
             errors=measurement.errors if measurement else {},
             figures=self._figures(load, acceptance_length(before, after, roles)),
             evidence={seat: Evidence(before=before.get(seat), after=after.get(seat)) for seat in roles},
-            raw=folder.relative(folder.raw(point.id)) if load.raw is not None else None,
+            raw=folder.relative(folder.raw(point.id)) if load.raw is not None or load.broken else None,
             agg=folder.relative(folder.agg(point.id)) if agg else None,
             no_agg=no_agg,
             logs=folder.relative(folder.logs(arm.name)),
@@ -204,7 +216,7 @@ class PointRunner:
 
     def _measurement(self, load: Load) -> tuple[Measurement | None, list[str]]:
         if load.raw is None:
-            return None, []
+            return None, [load.broken] if load.broken else []
         try:
             return self.deployment.load.parse(load.raw), []
         except (KeyError, ValueError, TypeError) as error:
@@ -226,15 +238,6 @@ class PointRunner:
     def _figures(self, load: Load, acceptance: float | None) -> Figures:
         """Headline numbers, of invalid points as well: they are shown, and never counted."""
         return figures(load.raw, self.deployment.arm.arm, acceptance) if load.raw else Figures()
-
-
-def _parsed(written: bytes | None) -> dict[str, Any] | None:
-    """A client's result; None for what is not a JSON object."""
-    try:
-        value = json.loads(written or b"")
-    except ValueError:
-        return None
-    return value if isinstance(value, dict) else None
 
 
 def _finished(deployment: Deployment, before: dict[str, Counters], now: dict[str, Counters]) -> float:
@@ -264,23 +267,35 @@ def _with_reasons(verdict: Verdict, more: Sequence[str]) -> Verdict:
     return Verdict(valid=False, reasons=(*more, *verdict.reasons)) if more else verdict
 
 
-def transfer_errors(deployment: Deployment, since: datetime) -> list[str]:
-    """Lines about failed KV transfers that servers and router logged since then, with the seat that logged them."""
+def _read(written: bytes | None) -> tuple[dict[str, Any] | None, str]:
+    """A client's result, or why what it wrote is none."""
+    if written is None:
+        return None, ""
+    try:
+        value = json.loads(written)
+    except ValueError as error:
+        return None, f"client: its result is not JSON: {error}"
+    return (value, "") if isinstance(value, dict) else (None, "client: its result is not a JSON object")
+
+
+def transfer_errors(deployment: Deployment, since: datetime) -> tuple[list[str], list[str]]:
+    """Lines about failed KV transfers that servers and router logged since then, with the seat that logged them.
+
+    Second: whose log could not be read, and why. Silence there would not mean that nothing failed.
+    """
     grouped = by_host(deployment.services)
 
     def act(machine: Machine) -> list[str]:
         return [line for service in grouped[machine.name] for line in _matching(machine, deployment, service, since)]
 
-    answers = deployment.session.all(grouped, act, timeout=120)
-    return [line for lines in answers.values() for line in lines]
+    answers = deployment.session.each(grouped, act, timeout=SCAN_SECONDS)
+    lines = [line for answer in answers.values() if not isinstance(answer, FleetError) for line in answer]
+    silent = {host: answer for host, answer in answers.items() if isinstance(answer, FleetError)}
+    return lines, [f"kv transfer: the logs of {host} cannot be read: {error.what}" for host, error in silent.items()]
 
 
 def _matching(machine: Machine, deployment: Deployment, service: Service, since: datetime) -> list[str]:
-    router = deployment.router
-    patterns = (
-        deployment.engine.TRANSFER_ERRORS if service.kind == "server" else router.TRANSFER_ERRORS if router else ()
-    )
-    wanted = re.compile("|".join(f"(?:{pattern})" for pattern in patterns) or r"(?!)")
+    wanted = deployment.transfer_errors(service)
     found: list[str] = []
     rest = b""
 
@@ -292,5 +307,6 @@ def _matching(machine: Machine, deployment: Deployment, service: Service, since:
     # The host's clock may be off: docker reads `--since` on that clock, so the time is told as a length.
     length = f"{time.time() - since.timestamp() + 1:.0f}s"
     argv = docker.logs_argv(deployment.named(service), since=length)
-    machine.docker_stream(argv, timeout=100, sink=look, both=True)
+    machine.docker_stream(argv, timeout=SCAN_SECONDS, sink=look, both=True)
+    look(b"\n")
     return [f"{spoken(service)}: {line.partition(' ')[2].strip()}" for line in found]

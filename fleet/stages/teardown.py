@@ -11,13 +11,20 @@ from fleet.session import Machine, Session
 from fleet.stages.deployment import Deployment
 
 STOP_SECONDS = 180.0
+"""For all containers of a host: the longest stop timeout of a service is a minute."""
+
+KEEP_SECONDS = 300.0
+"""For saving the logs of a host's containers before they are removed."""
 
 
 def teardown(deployment: Deployment) -> list[FleetError]:
-    """The router first, so that nothing new is sent; then the rest, all hosts at once; then the run's scratch folders."""
+    """The router first, so that nothing new is sent; then the rest, all hosts at once; then the run's scratch folders.
+
+    What could not be done is returned, not raised: the other hosts are cleared all the same.
+    """
     if deployment.arm.router:
-        router = deployment.arm.router
-        deployment.session.each([router.host], lambda machine: _remove(machine, deployment, role="router"))
+        host = deployment.arm.router.host
+        deployment.session.each([host], lambda one: _remove(one, deployment, role="router"), timeout=STOP_SECONDS)
     answers = deployment.session.each(
         deployment.hosts, lambda machine: _clear(machine, deployment), timeout=STOP_SECONDS
     )
@@ -26,7 +33,7 @@ def teardown(deployment: Deployment) -> list[FleetError]:
 
 def _clear(machine: Machine, deployment: Deployment) -> None:
     _remove(machine, deployment)
-    machine.run(["rm", "-rf", deployment.scratch(machine.name)], check=False)
+    machine.run(["rm", "-rf", deployment.scratch(machine.name)])
 
 
 def _remove(machine: Machine, deployment: Deployment, *, role: str = "") -> None:
@@ -69,4 +76,4 @@ def down(
         remove(machine, found)
         return [container.name for container in found]
 
-    return session.each(session.names, act, timeout=STOP_SECONDS)
+    return session.each(session.names, act, timeout=KEEP_SECONDS + STOP_SECONDS)

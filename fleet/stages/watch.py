@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from fleet import docker
 from fleet.errors import ServiceDied
 from fleet.model.service import Service
 from fleet.session import Machine
 from fleet.stages.deployment import Deployment, by_host, spoken
+
+T = TypeVar("T")
+
+EVERY = 0.5
+"""Seconds between two looks at the containers while something else is under way."""
 
 
 @dataclass(frozen=True)
@@ -35,11 +43,30 @@ class LogLine:
 
 
 def alive(deployment: Deployment, services: Sequence[Service] | None = None) -> None:
-    """Look once at every container on every host. Raises ServiceDied naming all that ended; HostError for a lost host."""
+    """Look once at every container on every host. Raises ServiceDied naming all that ended, or HostError."""
     wanted = deployment.services if services is None else services
     found = deaths(deployment, wanted)
     if found:
         raise ServiceDied("; ".join(map(str, found)))
+
+
+def meanwhile(deployment: Deployment, act: Callable[[], T]) -> T:
+    """What `act` returns or raises, unless a container ends before: then ServiceDied, and `act` is left behind.
+
+    `act` must end by itself some time: it runs in a thread of its own that is not waited for.
+    """
+    doing: Future[T] = Future()
+
+    def work() -> None:
+        try:
+            doing.set_result(act())
+        except BaseException as problem:
+            doing.set_exception(problem)
+
+    threading.Thread(target=work, name="fleet-meanwhile", daemon=True).start()
+    while not wait([doing], timeout=EVERY).done:
+        alive(deployment)
+    return doing.result()
 
 
 def deaths(deployment: Deployment, services: Sequence[Service]) -> list[Death]:
@@ -64,29 +91,16 @@ def _cause(machine: Machine, name: str) -> str:
 
 
 def fatal_lines(deployment: Deployment) -> list[LogLine]:
-    """Lines of the logs brought home that an engine or router calls fatal: the first of each service, earliest first."""
-    found = []
-    for service in deployment.services:
-        line = _first(
-            deployment.folder.log(deployment.arm.arm.name, service.name), service, _patterns(deployment, service)
-        )
-        found += [line] if line else []
-    return sorted(found, key=lambda line: line.time)
+    """Lines that an engine or router calls fatal, from the logs brought home: the first of each, earliest first."""
+    logs = [(deployment.folder.log(deployment.arm.arm.name, one.name), one) for one in deployment.services]
+    found = [_first(path, service, deployment.fatal(service)) for path, service in logs if path.exists()]
+    return sorted((line for line in found if line), key=lambda line: line.time)
 
 
-def _patterns(deployment: Deployment, service: Service) -> tuple[str, ...]:
-    if service.kind == "router":
-        return deployment.router.FATAL if deployment.router else ()
-    return deployment.engine.FATAL
-
-
-def _first(path: Path, service: Service, patterns: tuple[str, ...]) -> LogLine | None:
-    if not path.exists() or not patterns:
-        return None
-    matching = re.compile("|".join(f"(?:{pattern})" for pattern in patterns))
+def _first(path: Path, service: Service, fatal: re.Pattern[str]) -> LogLine | None:
     with path.open(encoding="utf-8", errors="replace") as lines:
         for line in lines:
             time, _, text = line.rstrip("\n").partition(" ")
-            if matching.search(text):
+            if fatal.search(text):
                 return LogLine(time, service, text.strip())
     return None
