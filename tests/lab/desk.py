@@ -1,4 +1,4 @@
-"""Where an operator sits: the front door as a process of its own, results in a folder of the test, a look at the nodes."""
+"""Where an operator sits: the front door as its own process, results in a folder of the test, a look at the nodes."""
 
 from __future__ import annotations
 
