@@ -23,8 +23,8 @@ from fleet.results.record import Record
 LATEST = "latest"
 _RUN = re.compile(r"\d{8}-\d{6}-.+")
 _HINTS = {
-    errno.ENOSPC: "free some space there, then go on with: invoke sweep --resume {run}",
-    errno.EDQUOT: "the quota is used up: free some space, then go on with: invoke sweep --resume {run}",
+    errno.ENOSPC: "free some space there; what {run} has finished is kept",
+    errno.EDQUOT: "the quota is used up: free some space; what {run} has finished is kept",
     errno.EACCES: "who owns it?  ls -ld {folder}",
     errno.EPERM: "who owns it?  ls -ld {folder}",
     errno.EROFS: "mounted read-only: use another results folder",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -154,7 +155,8 @@ def reasons(plan: Plan, hosts: Sequence[Host], found: dict[str, Findings | Fleet
             told.append(str(finding).replace("\n", "\n  "))
         else:
             good[name] = finding
-            told += [f"{name}: {why}" for why in host_reasons(by_name[name], wanted[name], finding)]
+            whys = host_reasons(by_name[name], wanted[name], finding, inventory=plan.inventory.path)
+            told += [f"{name}: {why}" for why in whys]
     for model in dict.fromkeys(name for need in wanted.values() for name in need.models):
         listings = {name: finding.models[model] for name, finding in good.items() if model in finding.models}
         if why := probes.differing(listings):
@@ -165,8 +167,10 @@ def reasons(plan: Plan, hosts: Sequence[Host], found: dict[str, Findings | Fleet
     return told
 
 
-def host_reasons(host: Host, want: Needs, found: Findings, *, in_use: bool = False) -> Iterator[str]:
-    """What is wrong with one host. in_use: our own services run there, so ports and GPUs are taken by right."""
+def host_reasons(
+    host: Host, want: Needs, found: Findings, *, inventory: str = "", in_use: bool = False
+) -> Iterator[str]:
+    """What is wrong with one host of this inventory file. in_use: our own services take its ports and GPUs by right."""
     if found.clock_offset_s is None:
         yield "its clock cannot be read"
     elif abs(found.clock_offset_s) > CLOCK_LIMIT:
@@ -186,7 +190,8 @@ def host_reasons(host: Host, want: Needs, found: Findings, *, in_use: bool = Fal
     elif free < FREE_SCRATCH:
         yield f"{free / 1e9:.1f} GB free at {host.scratch}, {FREE_SCRATCH / 1e9:.1f} GB are needed"
     for run, names in _runs(found.ours).items() if not in_use else ():
-        yield f"run {run} has containers here ({', '.join(names)}); type: invoke down --run {run}"
+        line = shlex.join(["invoke", "down", "--run", run, *(["--inventory", inventory] if inventory else [])])
+        yield f"run {run} has containers here ({', '.join(names)}); type: {line}"
 
 
 def _runs(containers: Sequence[Container]) -> dict[str, list[str]]:

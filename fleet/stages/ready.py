@@ -119,16 +119,16 @@ def through_the_front(deployment: Deployment, deadline: Deadline) -> int:
     """Completions through the router, in rounds, until every worker's counter has moved; how many were sent."""
     seats = [service.name for service in counters.http_servers(deployment)]
     before = _settled(deployment, deadline)
-    sent = 0
-    while sent < LARGEST_ROUND:
+    sent, idle = 0, seats
+    while sent < LARGEST_ROUND and deadline.left():
         for number in range(sent, min(sent + 2 * len(seats), LARGEST_ROUND)):
             _completed(deployment, number, deadline)
             sent += 1
         idle = _unmoved(seats, before, _settled(deployment, deadline))
         if not idle:
             return sent
-    what = f"{sent} completions through {spoken(deployment.front)}: none counted by {', '.join(idle)}"
-    raise NotReady(what, hint=LOGS)
+    when = f"{deadline.spent():.0f} s and {sent} completions through {spoken(deployment.front)}"
+    raise NotReady(f"{when}: none counted by {', '.join(idle)}", hint=LOGS)
 
 
 def _completed(deployment: Deployment, number: int, deadline: Deadline) -> None:
@@ -208,6 +208,8 @@ def prove_pairs(deployment: Deployment, deadline: Deadline) -> int:
     decodes = [service for service in workers if service.seat.role == "decode"]
     pairs = list(itertools.product(prefills, decodes))
     for number, (prefill, decode) in enumerate(pairs):
+        if not deadline.left():
+            raise NotReady(f"{number} of {len(pairs)} pairs answered within {deadline.seconds:.0f} s", hint=LOGS)
         why = watch.meanwhile(deployment, partial(_relay, deployment, prefill, decode, number, deadline))
         if why:
             raise NotReady(f"pair {spoken(prefill)} → {spoken(decode)} does not answer: {why}", hint=LOGS)

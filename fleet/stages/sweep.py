@@ -230,9 +230,11 @@ class PointRunner:
             return None, "the point is not valid"
         try:
             made = aggregate(load.raw, self.deployment.arm.arm, point=self.point)
+            self.deployment.folder.write_json(self.deployment.folder.agg(self.point.id), made)
+        except ValueError as error:
+            return None, f"the client's result holds what JSON cannot: {error}"
         except FleetError as error:
             return None, str(error)
-        self.deployment.folder.write_json(self.deployment.folder.agg(self.point.id), made)
         return made, None
 
     def _figures(self, load: Load, acceptance: float | None) -> Figures:

@@ -1,0 +1,133 @@
+"""Every reason not to start, in words; what is silent never passes; strangers are named and not touched."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from fleet.errors import CommandTimeout, PreflightError, Unreachable
+from fleet.stages.preflight import needs, preflight
+from tests.world import GB, IDLE, Box, Node, World, a_plan
+
+FIRST, SECOND = "mi355x-01", "mi355x-02"
+
+
+def why(world: World) -> list[str]:
+    with pytest.raises(PreflightError) as told:
+        preflight(world.session, world.plan)
+    return list(told.value.reasons)
+
+
+def test_a_well_world_passes_and_says_so_a_host() -> None:
+    world = World()
+    assert list(preflight(world.session, world.plan)) == [FIRST, SECOND]
+    assert [(host, done) for _, host, _, done in world.told.hosts] == [(FIRST, True), (SECOND, True)]
+    assert all("docker run" not in line for node in world.nodes.values() for line in node.lines)
+
+
+def silent(*first: object) -> Callable[[Node], None]:
+    def change(node: Node) -> None:
+        node.first = list(first)
+
+    return change
+
+
+def put(**values: object) -> Callable[[Node], None]:
+    def change(node: Node) -> None:
+        for name, value in values.items():
+            setattr(node, name, value)
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (put(clock=-3.0), f"{SECOND}: its clock is off by -3.0 s; type: chronyc makestep there"),
+        (silent((["date"], 1)), f"{SECOND}: its clock cannot be read"),
+        (put(ports={8020}), f"{SECOND}: port 8020 (decode0) is taken; who: ss -ltnp 'sport = :8020'"),
+        (silent((["ss"], 127)), f"{SECOND}: its ports cannot be listed: is ss (iproute2) there?"),
+        (put(missing="/dev/kfd\n/dev/infiniband\n"), f"{SECOND}: devices missing: /dev/kfd, /dev/infiniband"),
+        (silent(("test -e", 1)), f"{SECOND}: devices missing: could not look"),
+        (put(gpus=IDLE.replace(f"card3 {GB}", f"card3 {144 * GB}")), f"{SECOND}: GPU memory in use: card3 50%"),
+        (put(gpus=""), f"{SECOND}: 0 GPUs found, 8 in the inventory"),
+        (put(free={"/": 500_000_000}), f"{SECOND}: 0.5 GB free at /data/fleet, 1.1 GB are needed"),
+        (put(free={}), f"{SECOND}: the free space at /data/fleet cannot be found out"),
+        (put(files=""), f"model DeepSeek-V4-Pro: missing or empty on {SECOND}"),
+        (silent((["docker", "ps"], CommandTimeout("no answer", where=SECOND, hint="try:  ssh"))),
+         f"{SECOND}: no answer\n  try:  ssh"),
+        (silent((lambda argv: True, Unreachable("connection refused", where=SECOND))), f"{SECOND}: connection refused"),
+    ],
+)  # fmt: skip
+def test_each_reason_not_to_start(change: Callable[[Node], None], reason: str) -> None:
+    world = World()
+    change(world.nodes[SECOND])
+    assert why(world) == [reason]
+
+
+def test_all_reasons_are_told_at_once() -> None:
+    world = World()
+    world.nodes[FIRST].ports.add(30000)
+    world.nodes[SECOND].clock = 9.0
+    with pytest.raises(PreflightError) as told:
+        preflight(world.session, world.plan)
+    assert str(told.value) == (
+        "preflight: 2 reasons not to start\n"
+        "  mi355x-01: port 30000 (router) is taken; who: ss -ltnp 'sport = :30000'\n"
+        "  mi355x-02: its clock is off by +9.0 s; type: chronyc makestep there\n"
+        "nothing was started"
+    )
+
+
+def test_models_that_differ_are_named_with_their_hosts() -> None:
+    world = World()
+    world.nodes[SECOND].files += "model-2.safetensors\t7\n"
+    (reason,) = why(world)
+    assert reason.startswith("model DeepSeek-V4-Pro: mi355x-01: 2 files, 1010 bytes, ")
+    assert "; mi355x-02: 3 files, 1017 bytes, " in reason
+
+
+def test_an_image_that_nobody_has_is_a_reason_one_that_a_host_has_is_not() -> None:
+    world = World()
+    world.nodes[FIRST].images.clear()
+    preflight(world.session, world.plan)
+    world.nodes[SECOND].images.clear()
+    tag = world.tag
+    assert why(world) == [f"image {tag}: on none of mi355x-01, mi355x-02; type: docker pull {tag} on one of them"]
+
+
+def test_containers_of_another_run_are_a_reason_with_the_line_that_removes_them() -> None:
+    world = World()
+    world.nodes[FIRST].boxes["fleet-1"] = Box("fleet-1", labels={"run": "20261130-r", "role": "prefill", "rank": "0"})
+    line = "invoke down --run 20261130-r --inventory inventories/example-mi355x.yaml"
+    assert why(world) == [f"{FIRST}: run 20261130-r has containers here (fleet-1 running); type: {line}"]
+
+
+def test_strangers_are_named_and_not_touched() -> None:
+    world = World()
+    world.nodes[FIRST].boxes["web"] = Box("web", image="nginx:1")
+    preflight(world.session, world.plan)
+    assert world.told.hosts[0][2].endswith("; strangers: web (nginx:1)")
+    assert world.nodes[FIRST].asked("docker (stop|rm|kill)") == []
+
+
+def test_a_peer_that_is_not_reached_is_named_with_its_ports() -> None:
+    world = World()
+    world.nodes[FIRST].first = [(lambda argv: argv[0] == "env" and argv[-1] in ("8020", "6301"), 124)]
+    assert why(world) == [f"{FIRST} → 198.51.100.12: no answer on ports 6301, 8020"]
+
+
+def test_peers_are_not_asked_while_a_host_is_missing() -> None:
+    world = World()
+    world.nodes[SECOND].first = [(lambda argv: True, Unreachable("gone", where=SECOND))]
+    why(world)
+    assert world.nodes[FIRST].asked("/dev/tcp") == []
+
+
+def test_needs_are_over_all_arms() -> None:
+    wanted = needs(a_plan(arm=None, conc=()))
+    assert list(wanted) == ["mi355x-01", "mi355x-02", "mi355x-03"]
+    assert {8010, 8020} <= set(wanted["mi355x-02"].ports)
+    assert ("198.51.100.11", 30000) in wanted["mi355x-03"].peers
+    assert all(port != 8006 for _, port in wanted["mi355x-03"].peers), "not a public port"
