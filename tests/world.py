@@ -1,6 +1,6 @@
 """A plan's machines as scripted hosts that remember: containers, images, clocks, counters and HTTP services.
 
-Everything is well unless a test says otherwise: `world.nodes["mi355x-01"].ports.add(8010)`, `world.service("decode0")…`.
+Everything is well unless a test says otherwise: `world.nodes["mi355x-01"].ports.add(8010)`, `world.box("decode0").end(1)`.
 """
 
 from __future__ import annotations
@@ -311,7 +311,7 @@ class World:
 
     def http(self, address: str, port: int, request: bytes) -> Any:
         """What comes back when a machine asks: a handler's answer, or that of a well service."""
-        method, path, body = _parsed(request)
+        path, body = _parsed(request)
         service = self._at(address, port)
         if service is None:
             return 7
@@ -390,10 +390,10 @@ def raw_result(prompts: int, conc: int) -> dict[str, Any]:
     return dict(golden) | facts | lengths | totals
 
 
-def _parsed(request: bytes) -> tuple[str, str, dict[str, Any]]:
+def _parsed(request: bytes) -> tuple[str, dict[str, Any]]:
     head, _, body = request.partition(b"\r\n\r\n")
-    method, path, _ = head.split(b"\r\n")[0].decode().split(" ")
-    return method, path, json.loads(body) if body else {}
+    path = head.split(b" ")[1].decode()
+    return path, json.loads(body) if body else {}
 
 
 def _spoken(answer: tuple[int, object]) -> bytes:

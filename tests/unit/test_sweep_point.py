@@ -1,0 +1,248 @@
+"""One point: what its record says for every way a load can end, and in which order things happen."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fleet.docker import Image
+from fleet.errors import HostError, NotReady, ServiceDied, Unreachable
+from fleet.results.record import Record
+from fleet.stages import sweep
+from fleet.stages.deployment import Deployment
+from fleet.stages.launch import images
+from fleet.stages.sweep import run_point
+from tests.world import Counted, Node, World
+
+CLIENT_HOST = "mi355x-01"
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> World:
+    monkeypatch.setattr(sweep, "EVERY", 0.01)
+    return World()
+
+
+@pytest.fixture
+def up(world: World, tmp_path: Path) -> Deployment:
+    return world.running(tmp_path)
+
+
+def run(up: Deployment, **found: Image) -> Record:
+    return run_point(up, up.arm.points[0], images(up) | found)
+
+
+def client_node(world: World) -> Node:
+    return world.nodes[CLIENT_HOST]
+
+
+def test_a_good_point_is_done_valid_and_on_disk(world: World, up: Deployment) -> None:
+    record = run(up)
+    assert (record.state, record.verdict.valid, record.verdict.reasons) == ("done", True, ())
+    assert up.folder.records() == (record,)
+    assert world.told.records == [record]
+    assert record.raw == "raw/1p1d-mtp3-c4.json"
+    assert record.agg == "agg/1p1d-mtp3-c4.json"
+    assert record.figures.output_tput_per_gpu == 25.0
+    assert record.figures.acceptance_length == pytest.approx(1 + 550 / 345)
+    assert record.evidence["decode0"].after == record.evidence["decode0"].before.model_copy(  # type: ignore[union-attr]
+        update={"finished": 48, "prompt_tokens": 48, "generated_tokens": 43200,
+                "drafted": 49680, "accepted": 26400, "steps": 16560}
+    )  # fmt: skip
+    assert record.double is False
+
+
+def test_the_clients_log_is_home_before_it_is_removed_and_the_servers_stay(world: World, up: Deployment) -> None:
+    world.client_log = "2026-11-30T21:04:05Z Serving Benchmark Result\n"
+    run(up)
+    lines = client_node(world).lines
+    logs, removed = [next(i for i, line in enumerate(lines) if line.endswith(end)) for end in (
+        "docker logs --timestamps fleet-" + up.plan.hash6 + "-client-1p1d-mtp3-c4",
+        "docker rm fleet-" + up.plan.hash6 + "-client-1p1d-mtp3-c4",
+    )]  # fmt: skip
+    assert logs < removed
+    assert up.folder.log("1p1d-mtp3", "client-c4").read_text() == world.client_log
+    assert sorted(client_node(world).boxes) == [f"fleet-{up.plan.hash6}-{seat}" for seat in ("prefill0", "router")]
+
+
+def test_a_clients_exit_code_is_a_reason_with_its_last_words(world: World, up: Deployment) -> None:
+    world.client_code, world.result = 2, None
+    world.client_log = "2026-11-30T21:04:05Z starting\n2026-11-30T21:04:06Z error: unrecognized arguments: --x\n"
+    record = run(up)
+    assert record.state == "failed"
+    assert record.verdict.reasons[0] == "client: exit 2: error: unrecognized arguments: --x"
+    assert record.raw is None
+    assert record.no_agg == "no result"
+
+
+def test_a_good_result_of_a_client_that_failed_is_not_valid(world: World, up: Deployment) -> None:
+    world.client_ends = _after(world, code=1)  # type: ignore[method-assign]
+    record = run(up)
+    assert (record.state, record.verdict.valid) == ("done", False)
+    assert record.verdict.reasons[0].startswith("client: exit 1")
+    assert record.no_agg == "the point is not valid"
+    assert record.figures.median_ttft_ms == 41.5, "shown all the same"
+
+
+def _after(world: World, *, code: int):  # type: ignore[no-untyped-def]
+    usual = world.client_ends
+
+    def ends(node: Node, box):  # type: ignore[no-untyped-def]
+        usual(node, box)
+        box.code = code
+
+    return ends
+
+
+@pytest.mark.parametrize(
+    ("written", "reason"),
+    [
+        (b'{"completed": 4', "client: its result is not JSON: Expecting ',' delimiter: line 1 column 16 (char 15)"),
+        (b"[]", "client: its result is not a JSON object"),
+        (b"{}", "client: its result cannot be read: KeyError: 'completed'"),
+    ],
+)
+def test_a_broken_result_fails_the_point_and_is_kept_untouched(
+    world: World, up: Deployment, written: bytes, reason: str
+) -> None:
+    world.result = written
+    record = run(up)
+    assert record.state == "failed"
+    assert record.verdict.reasons[0] == reason
+    assert record.raw is not None
+    assert (up.folder.path / record.raw).read_bytes() == written
+
+
+def test_a_gate_that_says_no_makes_the_point_invalid(world: World, up: Deployment) -> None:
+    world.result = {"completed": 39}
+    record = run(up)
+    assert (record.state, record.verdict.valid) == ("done", False)
+    assert record.verdict.reasons == ("requests: 39 of 40 completed, 40 asked",)
+
+
+def test_missing_counters_make_the_point_invalid(world: World, up: Deployment) -> None:
+    world.handlers["decode0"] = lambda path, body: (404, "") if path == "/metrics" else None
+    record = run(up)
+    assert not record.verdict.valid
+    assert (
+        "decode requests: no evidence: decode0 showed no finished requests before and after" in record.verdict.reasons
+    )
+
+
+def test_a_death_stops_the_load_and_is_recorded_then_raised(world: World, up: Deployment) -> None:
+    def dies(path: str, body: object) -> None:
+        if client_node(world).asked("docker run .*client"):
+            world.box("client").looks = 1000
+            world.box("decode0").end(137, oom=True)
+
+    world.handlers["decode0"] = dies
+    with pytest.raises(ServiceDied) as told:
+        run(up)
+    death = "decode 0 on mi355x-02 died (exit 137: killed, out of memory)"
+    assert str(told.value) == f"conc 4 stopped: {death}"
+    (record,) = up.folder.records()
+    assert record.state == "incomplete"
+    assert record.verdict.reasons[0] == "client: stopped: a service died"
+    assert f"services: {death}" in record.verdict.reasons
+    assert client_node(world).asked("docker (stop|rm) ") == [
+        f"docker {verb} fleet-{up.plan.hash6}-client-1p1d-mtp3-c4" for verb in ("stop", "rm")
+    ]
+
+
+def test_a_client_that_fails_because_a_service_died_is_a_death(world: World, up: Deployment) -> None:
+    usual = world.client_ends
+
+    def ends(node: Node, box) -> None:  # type: ignore[no-untyped-def]
+        usual(node, box)
+        world.box("decode0").end(1)
+
+    world.client_ends = ends  # type: ignore[method-assign]
+    with pytest.raises(ServiceDied, match="decode 0 on mi355x-02 died"):
+        run(up)
+    assert up.folder.records()[0].state == "incomplete"
+
+
+def test_a_lost_host_is_recorded_then_raised(world: World, up: Deployment) -> None:
+    def lost(argv: list[str], stdin: bytes) -> str:
+        raise Unreachable("connection lost", where="mi355x-02")
+
+    def gone(path: str, body: object) -> None:
+        if world.nodes[CLIENT_HOST].asked("docker run .*client"):
+            world.nodes["mi355x-02"].first = [(lambda argv: True, lost)]
+
+    world.handlers["prefill0"] = gone
+    with pytest.raises(Unreachable):
+        run(up)
+    (record,) = up.folder.records()
+    assert record.state == "incomplete"
+    assert record.verdict.reasons[0] == "client: stopped: connection lost"
+    assert client_node(world).asked("docker rm .*client")
+
+
+def test_a_lost_host_of_the_client_itself_is_recorded_too(world: World, up: Deployment) -> None:
+    client_node(world).first = [("docker inspect", Unreachable("connection lost", where=CLIENT_HOST))]
+    client_node(world).first += [("docker (stop|logs)", Unreachable("connection lost", where=CLIENT_HOST))]
+    with pytest.raises(HostError):
+        run(up)
+    assert [record.state for record in up.folder.records()] == ["incomplete"]
+
+
+def test_a_point_that_takes_too_long_is_stopped_and_the_next_may_run(tmp_path: Path) -> None:
+    world = World(point_within=0.3)
+    up = world.running(tmp_path)
+    world.client_ends = lambda node, box: None  # type: ignore[method-assign]
+    record = run(up)
+    assert record.state == "incomplete"
+    assert record.verdict.reasons[0].startswith("client: stopped: client on mi355x-01: not after ")
+    assert client_node(world).asked("docker stop .*client")
+
+
+def test_an_interrupted_point_is_recorded_and_its_client_left_to_teardown(
+    world: World, up: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    found = images(up)
+    monkeypatch.setattr(sweep, "wait", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        run_point(up, up.arm.points[0], found)
+    (record,) = up.folder.records()
+    assert (record.state, record.verdict.reasons[0]) == ("incomplete", "client: stopped: interrupted")
+    assert world.box("client").state == "running"
+
+
+def test_transfer_errors_that_servers_and_router_logged_are_reasons(world: World, up: Deployment) -> None:
+    world.box("prefill0").log = "t0 fine\nt1 [PRODUCER] transfer failed for req 7\n"
+    world.box("router").log = "t2 decode_server_error http://10.0.0.13:8020"
+    record = run(up)
+    assert record.verdict.reasons == (
+        "kv transfer: 2 errors logged: prefill 0 on mi355x-01: [PRODUCER] transfer failed for req 7",
+    )
+    assert client_node(world).asked(r"docker logs --timestamps --since \d+s fleet-\w+-prefill0")
+
+
+def test_logs_that_cannot_be_read_are_no_proof_that_nothing_failed(world: World, up: Deployment) -> None:
+    world.nodes["mi355x-02"].first = [("docker logs", (1, "", "Error: permission denied"))]
+    record = run(up)
+    assert record.state == "done"
+    assert record.verdict.reasons[0].startswith("kv transfer: the logs of mi355x-02 cannot be read: ")
+
+
+def test_a_double_is_marked(up: Deployment) -> None:
+    double = Image(id="sha256:d", labels={"dev.fleet.double": "1"})
+    assert run(up, **{"mi355x-02": double}).marks == ("DOUBLE",)
+
+
+def test_progress_counts_what_decode_has_finished_since_the_point_began(world: World, up: Deployment) -> None:
+    world.counted["decode0"] = Counted(finished=100)
+    seen: list[tuple[str, float, int]] = []
+    world.told.point = lambda *told: seen.append(told)  # type: ignore[method-assign]
+    run(up)
+    assert seen == [("1p1d-mtp3-c4", 0, 48)]
+
+
+def test_a_deadline_is_no_death() -> None:
+    assert sweep.Load(None, error=NotReady("late")).deaths == ()
+    assert sweep.Load(None, error=ServiceDied("a died")).deaths == ("a died",)

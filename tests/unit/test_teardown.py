@@ -1,0 +1,142 @@
+"""Collecting and removing: logs first, the router first, only what carries our labels, whatever a host does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fleet.errors import HostError, Unreachable
+from fleet.session import Machine
+from fleet.stages import collect, teardown
+from fleet.stages.deployment import Deployment
+from tests.world import RUN, Box, World
+
+FIRST, SECOND = "mi355x-01", "mi355x-02"
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+@pytest.fixture
+def up(world: World, tmp_path: Path) -> Deployment:
+    made = world.running(tmp_path)
+    for seat in ("prefill0", "decode0", "router"):
+        world.box(seat).log = f"2026-11-30T21:04:05Z {seat} says\n"
+    return made
+
+
+def stranger(world: World) -> Box:
+    box = Box("web", image="nginx:1")
+    world.nodes[FIRST].boxes["web"] = box
+    return box
+
+
+def test_every_log_comes_home(up: Deployment) -> None:
+    assert collect.collect(up) == []
+    logs = up.folder.logs("1p1d-mtp3")
+    assert {path.name: path.read_text() for path in logs.iterdir()} == {
+        f"{seat}.log": f"2026-11-30T21:04:05Z {seat} says\n" for seat in ("prefill0", "decode0", "router")
+    }
+
+
+def test_a_client_left_behind_is_collected_too(world: World, up: Deployment) -> None:
+    labels = {"run": RUN, "arm": "1p1d-mtp3", "role": "client", "rank": "0", "point": "1p1d-mtp3-c4"}
+    world.nodes[FIRST].boxes["c"] = Box("c", labels=labels, log="t bench\n")
+    collect.collect(up)
+    assert up.folder.log("1p1d-mtp3", "client-c4").read_text() == "t bench\n"
+
+
+def test_a_container_that_never_was_has_no_log_and_is_no_problem(world: World, up: Deployment) -> None:
+    world.nodes[FIRST].boxes.pop(world.box("router").name)
+    assert collect.collect(up) == []
+    assert not up.folder.log("1p1d-mtp3", "router").exists()
+
+
+def test_a_log_that_does_not_come_is_a_problem_and_leaves_no_half_file(world: World, up: Deployment) -> None:
+    world.nodes[SECOND].first = [("docker logs", (1, "half\nError: input/output error\n"))]
+    (problem,) = collect.collect(up)
+    name = world.box("decode0").name
+    assert str(problem) == f"{SECOND}: the log of {name} did not come: Error: input/output error"
+    assert [path.name for path in up.folder.logs("1p1d-mtp3").glob("*decode*")] == []
+    assert up.folder.log("1p1d-mtp3", "prefill0").exists()
+
+
+def test_the_router_goes_first_then_the_rest_then_the_scratch_folder(world: World, up: Deployment) -> None:
+    router, prefill = world.box("router").id, world.box("prefill0").id
+    assert teardown.teardown(up) == []
+    done = [line for line in world.nodes[FIRST].lines if line.split()[:2] != ["docker", "ps"]]
+    assert done[-5:] == [
+        f"docker stop {router}", f"docker rm {router}", f"docker stop {prefill}", f"docker rm {prefill}",
+        f"rm -rf /data/fleet/{RUN}",
+    ]  # fmt: skip
+    assert [node.boxes for node in world.nodes.values()] == [{}, {}, {}, {}]
+
+
+def test_only_our_labels_of_this_run_and_arm(world: World, up: Deployment) -> None:
+    stranger(world)
+    other = Box("fleet-other", labels={"run": "20261130-other", "arm": "1p1d-mtp3", "role": "prefill", "rank": "0"})
+    world.nodes[FIRST].boxes[other.name] = other
+    teardown.teardown(up)
+    assert list(world.nodes[FIRST].boxes) == ["web", "fleet-other"]
+    assert other.state == "running"
+
+
+def test_a_paused_container_is_woken_so_that_it_can_stop(world: World, up: Deployment) -> None:
+    world.box("decode0").state = "paused"
+    assert teardown.teardown(up) == []
+    verbs = [line.split()[1] for line in world.nodes[SECOND].asked("docker (unpause|stop|rm)")]
+    assert verbs == ["unpause", "stop", "rm"]
+
+
+def test_a_lost_host_is_a_problem_and_the_others_are_cleared(world: World, up: Deployment) -> None:
+    world.nodes[SECOND].first = [(lambda argv: True, Unreachable("gone", where=SECOND))]
+    problems = teardown.teardown(up)
+    assert [str(problem) for problem in problems] == [f"{SECOND}: gone"]
+    assert world.nodes[FIRST].boxes == {}
+
+
+def test_a_scratch_folder_that_stays_is_a_problem(world: World, up: Deployment) -> None:
+    world.nodes[SECOND].first = [(["rm"], (1, "", "Permission denied"))]
+    (problem,) = teardown.teardown(up)
+    assert "Permission denied" in str(problem)
+
+
+def test_down_saves_each_log_and_removes_what_is_wanted(world: World, up: Deployment) -> None:
+    stranger(world)
+    kept: list[tuple[str, str]] = []
+
+    def keep(machine: Machine, container: teardown.Container) -> None:
+        kept.append((machine.name, container.labels["role"]))
+
+    answers = teardown.down(world.session, lambda container: container.labels["role"] != "router", keep)
+    assert {host: names for host, names in answers.items() if names} == {
+        FIRST: [f"fleet-{up.plan.hash6}-prefill0"],
+        SECOND: [f"fleet-{up.plan.hash6}-decode0"],
+    }
+    assert sorted(kept) == [(FIRST, "prefill"), (SECOND, "decode")]
+    assert sorted(world.nodes[FIRST].boxes) == [f"fleet-{up.plan.hash6}-router", "web"]
+
+
+def test_down_removes_nothing_whose_log_could_not_be_saved(world: World, up: Deployment) -> None:
+    def keep(machine: Machine, container: teardown.Container) -> None:
+        raise HostError("no space", where=machine.name)
+
+    answers = teardown.down(world.session, lambda container: True, keep)
+    assert isinstance(answers[FIRST], HostError)
+    assert world.box("prefill0").state == "running"
+
+
+def test_the_last_lines_of_a_log_running_or_at_home(world: World, up: Deployment, tmp_path: Path) -> None:
+    machine = world.session.machine(FIRST)
+    (container,) = teardown.ours(machine, role="router")
+    assert collect.tail(machine, container, 5) == "2026-11-30T21:04:05Z router says\n"
+    assert world.nodes[FIRST].lines[-1].endswith(f"docker logs --timestamps --tail 5 {container.id}")
+    collect.tail(machine, container, 0)
+    assert "--tail" not in world.nodes[FIRST].lines[-1]
+    path = tmp_path / "x.log"
+    path.write_text("a\nb\nc\n")
+    assert collect.last_lines(path, 2) == "b\nc"
+    assert collect.last_lines(path, 0) == "a\nb\nc"
