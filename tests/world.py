@@ -1,6 +1,6 @@
 """A plan's machines as scripted hosts that remember: containers, images, clocks, counters and HTTP services.
 
-Everything is well unless a test says otherwise: `world.nodes["mi355x-01"].ports.add(8010)`, `world.box("decode0").end(1)`.
+Well unless a test says otherwise: `world.nodes["mi355x-01"].ports.add(8010)`, `world.box("decode0").end(1)`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fleet.hosts.base import Transport
 from fleet.hosts.fake import Fake, Reply
 from fleet.model import load
 from fleet.model.service import Service
-from fleet.plan import Plan
+from fleet.plan import ArmPlan, Plan
 from fleet.progress import Silent
 from fleet.results.record import Record
 from fleet.results.store import RunFolder
@@ -312,46 +312,49 @@ class World:
     def http(self, address: str, port: int, request: bytes) -> Any:
         """What comes back when a machine asks: a handler's answer, or that of a well service."""
         path, body = _parsed(request)
-        service = self._at(address, port)
-        if service is None:
+        arm, service = self._at(address, port)
+        if arm is None or service is None:
             return 7
         self.heard.append((service.name, path, body))
         handler = self.handlers.get(service.name)
         answer = handler(path, body) if handler else None
         if answer is None:
-            answer = self.well(service, path, body)
+            answer = self.well(arm, service, path, body)
         return _spoken(answer) if isinstance(answer, tuple) else 7
 
-    def _at(self, address: str, port: int) -> Service | None:
+    def _at(self, address: str, port: int) -> tuple[ArmPlan, Service] | tuple[None, None]:
+        """What runs there now."""
         for arm in self.plan.arms:
             for one in arm.services:
                 if one.http == port and arm.placement.host(one.host).fast_address == address:
-                    boxes = self.nodes[one.host].boxes.values()
-                    if any(f"-{one.name}" in box.name and box.state == "running" for box in boxes):
-                        return one
-        return None
+                    for box in self.nodes[one.host].boxes.values():
+                        if (box.labels.get("arm"), box.state) == (
+                            arm.arm.name,
+                            "running",
+                        ) and f"-{one.name}" in box.name:
+                            return arm, one
+        return None, None
 
-    def well(self, service: Service, path: str, body: dict[str, Any]) -> tuple[int, object]:
-        arm = self.plan.arms[0].arm
+    def well(self, arm: ArmPlan, service: Service, path: str, body: dict[str, Any]) -> tuple[int, object]:
         if path == "/metrics":
             return 200, self.counted[service.name].text()
         if path == "/v1/models":
-            return 200, {"data": [{"id": arm.model_path}]}
+            return 200, {"data": [{"id": arm.arm.model_path}]}
         if path == "/readiness":
-            count = len(self.plan.arms[0].servers)
+            count = len(arm.servers)
             return 200, {"healthy_workers": count, "total_workers": count}
         if path == "/kv_transfer_info":
             role = "kv_producer" if service.seat.role == "prefill" else "kv_consumer"
             return 200, {"kv_role": role, "tp_size": 8, "dp_size": 1, "handshake_port": 6301}
         if path == "/v1/completions":
-            return 200, self._complete(service, body)
+            return 200, self._complete(arm, service, body)
         return 200, {}
 
-    def _complete(self, service: Service, body: dict[str, Any]) -> object:
+    def _complete(self, arm: ArmPlan, service: Service, body: dict[str, Any]) -> object:
         if service.kind == "router":
             self.turns += 1
             for role in ("prefill", "decode"):
-                seats = [one.name for one in self.plan.arms[0].servers if one.seat.role == role]
+                seats = [one.name for one in arm.servers if one.seat.role == role]
                 self.counted[seats[self.turns % len(seats)]].finished += 1
         else:
             self.counted[service.name].finished += 1

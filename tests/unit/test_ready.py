@@ -94,7 +94,7 @@ def test_a_router_that_sees_too_few_workers_is_not_ready(world: World, up: Deplo
 def test_a_completion_of_too_few_tokens_is_none(world: World, up: Deployment) -> None:
     short = {"usage": {"completion_tokens": 1}}
     world.handlers["router"] = lambda path, body: (200, short) if path == "/v1/completions" else None
-    with pytest.raises(NotReady, match="completions through router on mi355x-01: .*1 tokens instead of 8"):
+    with pytest.raises(NotReady, match=r"completions through router on mi355x-01: .*1 tokens instead of 8"):
         ready(up, within=0.3)
 
 
@@ -193,7 +193,7 @@ def test_a_death_during_a_request_ends_the_wait_at_once(world: World, up: Deploy
 
     world.handlers[seat] = handler
     began = time.monotonic()
-    with pytest.raises(ServiceDied, match="decode 0 on mi355x-02 died .exit 137: killed, out of memory"):
+    with pytest.raises(ServiceDied, match=r"decode 0 on mi355x-02 died .exit 137: killed, out of memory"):
         ready(up, within=60)
     assert time.monotonic() - began < 2.5
 
