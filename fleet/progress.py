@@ -18,8 +18,8 @@ class Progress(Protocol):
         """What a stage does on a host now; with `done`, what came of it."""
         ...
 
-    def point(self, point: str, finished: float, total: int) -> None:
-        """Requests of the running point that have finished, warm-ups included."""
+    def requests(self, what: str, finished: float, total: int) -> None:
+        """Requests of an arm's points that have finished, warm-ups included; `what` names the point that runs."""
         ...
 
     def record(self, record: Record) -> None:
@@ -42,7 +42,7 @@ class Silent:
     def host(self, stage: str, host: str, text: str, *, done: bool = False) -> None:
         pass
 
-    def point(self, point: str, finished: float, total: int) -> None:
+    def requests(self, what: str, finished: float, total: int) -> None:
         pass
 
     def record(self, record: Record) -> None:

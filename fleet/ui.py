@@ -192,7 +192,7 @@ class Plain:
         if done:
             self.line(f"  {stage:<9}  {host:<10}  {text}")
 
-    def point(self, point: str, finished: float, total: int) -> None:
+    def requests(self, what: str, finished: float, total: int) -> None:
         pass
 
     def record(self, record: Record) -> None:
@@ -206,7 +206,7 @@ class Plain:
 
 
 class Screen:
-    """A terminal: what is over scrolls up, below it one live line a host and one bar for the running point."""
+    """A terminal: what is over scrolls up, below it one live line a host and one bar for the arm."""
 
     def __init__(self) -> None:
         self._console = console()
@@ -240,14 +240,11 @@ class Screen:
                 self._hosts[host] = shown
             self._redraw()
 
-    def point(self, point: str, finished: float, total: int) -> None:
+    def requests(self, what: str, finished: float, total: int) -> None:
         with self._lock:
-            task = next((task for task in self._bars.tasks if task.description == point), None)
-            if task is None:
-                self._forget_bars()
-                self._bars.add_task(point, total=total, completed=int(finished))
-            else:
-                self._bars.update(task.id, completed=int(finished))
+            if not self._bars.tasks:
+                self._bars.add_task(what, total=total)
+            self._bars.update(self._bars.tasks[0].id, description=what, completed=int(finished), total=total)
             self._redraw()
 
     def _forget_bars(self) -> None:
@@ -256,7 +253,6 @@ class Screen:
 
     def record(self, record: Record) -> None:
         with self._lock:
-            self._forget_bars()
             self._live.console.print(Text(f"  {record_line(record)}"))
             self._redraw()
 

@@ -26,7 +26,7 @@ from fleet.plan import Plan
 from fleet.results import store
 from fleet.results.record import latest
 from fleet.results.store import RunFolder
-from fleet.session import Machine, Session, connect
+from fleet.session import Machine, Session, connect, owner
 from fleet.settings import Settings
 from fleet.stages import collect, teardown
 from fleet.stages import health as healths
@@ -197,19 +197,36 @@ def _fits(container: Container, role: str) -> bool:
 
 def _saved_logs(folder: RunFolder, host: str, role: str, tail: int) -> list[tuple[str, str]]:
     found = sorted((folder.path / "logs").glob("*/*.log"))
-    chosen = [path for path in found if not role or path.stem == role or path.stem.rstrip("0123456789.") == role]
+    chosen = [path for path in found if not role or role in _seat_and_role(path)]
+    if host:
+        chosen = [path for path in chosen if host in folder.hosts(path.parent.name, path.stem)]
     return [(f"{path.relative_to(folder.path)}", collect.last_lines(path, tail)) for path in chosen]
 
 
+def _seat_and_role(log: Path) -> tuple[str, str]:
+    """client-c4.log → client, client; decode0.log → decode0, decode."""
+    seat = log.stem.partition("-")[0]
+    return seat, seat.rstrip("0123456789.")
+
+
 def down(settings: Settings, *, run: str = "", limit: Sequence[str] = (), config: str = "") -> int | None:
-    """Logs go to the run's folder under results/, or to results/<run>/ where that folder is not here."""
+    """Logs go to the run's folder under results/, or to results/<run>/ where that folder is not here.
+
+    Without a run only what the same owner started is removed; runs of others are named.
+    """
     inventory, run = _inventory(settings, limit), _named(settings, run)
     if config:
         load.recipe(config, settings.recipes)
 
+    me, others = owner(), set[str]()
+
     def wanted(container: Container) -> bool:
-        name = container.labels["run"]
-        return name.startswith(run) and (not config or f"-{config}-" in name)
+        name, whose = container.labels["run"], container.labels.get("owner", "?")
+        if not name.startswith(run) or (config and f"-{config}-" not in name):
+            return False
+        if not run and whose != me:
+            others.add(f"run {name} of {whose} is left alone; to remove it: invoke down --run {name}")
+        return bool(run) or whose == me
 
     def keep(machine: Machine, container: Container) -> None:
         found = container.labels
@@ -219,6 +236,8 @@ def down(settings: Settings, *, run: str = "", limit: Sequence[str] = (), config
 
     with _session(settings, inventory) as session:
         answers = teardown.down(session, wanted, keep)
+    for line in sorted(others):
+        ui.say(line)
     return _tell_removed(answers)
 
 

@@ -17,6 +17,7 @@ from typing import Any
 
 from fleet.errors import FleetError, UsageError
 from fleet.model.near import nearest
+from fleet.model.seat import Seat
 from fleet.results import record as lines
 from fleet.results.record import Record
 
@@ -115,6 +116,13 @@ class RunFolder:
             finally:
                 os.close(descriptor)
             _sync_folder(self.path)
+
+    def hosts(self, arm: str, log: str) -> set[str]:
+        """Where the plan seated the service that wrote logs/<arm>/<log>.log."""
+        plan = json.loads(self.plan_json.read_text()) if self.plan_json.exists() else {"arms": []}
+        seats = [seat for one in plan["arms"] if one["arm"]["name"] == arm for seat in one["placement"]["seats"]]
+        named = [Seat.model_validate_json(json.dumps(seat)) for seat in seats]
+        return {seat.host for seat in named if seat.name == log.partition("-")[0]}
 
     def read(self) -> lines.Points:
         """All records, and a torn last line if there is one. A run without a finished point has none."""

@@ -123,8 +123,16 @@ class PointRunner:
             return code
         done = _finished(self.deployment, before, counters.at_once(self.deployment))
         total = self.point.prompts + self.point.warmups
-        self.deployment.session.progress.point(self.point.id, done, total)
+        self._tell(done)
         return NotYet(f"{done:.0f} of {total} requests")
+
+    def _tell(self, done: float) -> None:
+        """The bar is the arm's: earlier points count as done."""
+        points = [planned.point for planned in self.deployment.arm.points]
+        place = points.index(self.point)
+        sizes = [point.prompts + point.warmups for point in points]
+        what = f"{self.point.arm} conc {self.point.conc}, point {place + 1} of {len(points)}"
+        self.deployment.session.progress.requests(what, sum(sizes[:place]) + done, sum(sizes))
 
     def _exit_code(self) -> int | None:
         state = docker.parse_inspect(self.machine.docker(docker.inspect_argv([self.name])).out)[0]

@@ -238,9 +238,9 @@ def test_a_double_is_marked(up: Deployment) -> None:
 def test_progress_counts_what_decode_has_finished_since_the_point_began(world: World, up: Deployment) -> None:
     world.counted["decode0"] = Counted(finished=100)
     seen: list[tuple[str, float, int]] = []
-    world.told.point = lambda *told: seen.append(told)  # type: ignore[method-assign]
+    world.told.requests = lambda *told: seen.append(told)  # type: ignore[method-assign]
     run(up)
-    assert seen == [("1p1d-mtp3-c4", 0, 48)]
+    assert seen == [("1p1d-mtp3 conc 4, point 1 of 1", 0, 48)]
 
 
 def test_a_deadline_is_no_death() -> None:

@@ -29,7 +29,7 @@ def test_plain_is_one_line_an_event_and_silent_while_it_goes_on() -> None:
     plain = ui.Plain(stream)
     plain.line("arm 1p1d")
     plain.host("stage", "n1", "3 of 37 MB")
-    plain.point("p-c4", 3, 48)
+    plain.requests("1p1d conc 4", 3, 48)
     plain.host("stage", "n1", "has it", done=True)
     plain.clear()
     plain.close()
@@ -174,7 +174,7 @@ def test_what_is_over_stays_and_nothing_else(monkeypatch: pytest.MonkeyPatch, co
         live.host("stage", "n2", "1 of 37 MB")
         live._live.refresh()
         live.host("stage", "n1", "has it", done=True)
-        live.point("p-c4", 12, 48)
+        live.requests("1p1d conc 4", 12, 48)
         live._live.refresh()
         live.record(invalid("no"))
         live.line("the end")
@@ -189,8 +189,8 @@ def test_while_it_goes_on_there_is_a_line_a_host_and_one_bar(monkeypatch: pytest
         live.host("ready", "n1", "loading weights")
         live.host("ready", "n2", "connection refused")
         live.host("ready", "n1", "engine ready")
-        live.point("p-c4", 1, 48)
-        live.point("p-c4", 41, 48)
+        live.requests("1p1d conc 4, point 1 of 2", 1, 148)
+        live.requests("1p1d conc 8, point 2 of 2", 41, 148)
         live._live.refresh()
         now = [*live._hosts.values()], [(task.description, task.completed, task.total) for task in live._bars.tasks]
         live.clear()
@@ -198,9 +198,9 @@ def test_while_it_goes_on_there_is_a_line_a_host_and_one_bar(monkeypatch: pytest
         live.close()
     assert now == (
         ["  ready      n1          engine ready", "  ready      n2          connection refused"],
-        [("p-c4", 41, 48)],
+        [("1p1d conc 8, point 2 of 2", 41, 148)],
     )
-    assert "41/48" in found[0]
+    assert "41/148" in found[0]
     assert [line for line in screen(found[0]) if line] == []
 
 
