@@ -52,13 +52,20 @@ class Sshd:
     def cut_sessions(self) -> None:
         """End the connections, as a network or a restart does; the listener stays."""
         for pid in descendants(self.process.pid):
-            if "sshd" in Path(f"/proc/{pid}/comm").read_text():
+            if "sshd" in command(pid):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, 9)
 
     def sessions(self) -> int:
         """How many connections are logged in."""
-        return sum("sshd" in Path(f"/proc/{pid}/comm").read_text() for pid in children(self.process.pid))
+        return sum("sshd" in command(pid) for pid in children(self.process.pid))
+
+
+def command(pid: int) -> str:
+    """A process's name; "" of one that has ended meanwhile."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/comm").read_text()
+    return ""
 
 
 def children(pid: int) -> list[int]:

@@ -14,7 +14,7 @@ import secrets
 import socket
 import struct
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from concurrent.futures import wait as wait_for
 from typing import Any, BinaryIO
@@ -58,6 +58,16 @@ chmod "$3" "$1" && mv -fT -- "$1" "$4" """
 paramiko_log = logging.getLogger("paramiko")
 paramiko_log.addHandler(logging.NullHandler())
 paramiko_log.propagate = False
+
+
+LOST = (OSError, EOFError, paramiko.SSHException)
+"""What paramiko raises on a connection that is gone; such a channel ends without an exit code."""
+
+
+def shut(channel: paramiko.Channel) -> None:
+    """Close a channel; on a connection that is gone there is nothing to close."""
+    with contextlib.suppress(*LOST):
+        channel.close()
 
 
 class Link:
@@ -315,23 +325,28 @@ class SSH:
                 opened.set_exception(problem)
             return
         if not opened.set_running_or_notify_cancel():
-            channel.close()
+            shut(channel)
             return
         opened.set_result(channel)
         try:
             channel.exec_command(wrapped(argv, call.token, deadline.left()))
-        except (OSError, EOFError, paramiko.SSHException):
-            channel.close()  # the reader finds a channel without an exit code
-            return
-        try:
-            if all(sent(channel, data) for data in source):
+            whole = all(sent(channel, data) for data in self._drawn(call, source))
+            if call.trouble is not None:
+                channel.close()
+            elif whole:
                 channel.shutdown_write()
-        except (OSError, EOFError, paramiko.SSHException) as problem:
-            call.trouble = None if channel.closed else problem
-            channel.close()
+        except LOST:
+            shut(channel)  # its reader finds a channel without an exit code
+
+    @staticmethod
+    def _drawn(call: Call, source: Iterable[bytes]) -> Iterator[bytes]:
+        """The source's chunks. What the source raises is the call's trouble; a lost connection is not."""
+        try:
+            yield from source
+        except GeneratorExit:
+            raise
         except BaseException as problem:
             call.trouble = problem
-            channel.close()
 
     def _narrow(self, link: Link) -> bool:
         """sshd refused one more channel: remember how many it takes. False where it takes not even one."""
@@ -428,11 +443,11 @@ class SSH:
                 killer.recv(1)
                 killer.close()
             sound = True
-        except (OSError, EOFError, paramiko.SSHException):
+        except LOST:
             pass
         finally:
             (self._release if sound else self._retire)(link)
-            channel.close()
+            shut(channel)
 
     def _wait(self, call: Call, future: Future[Any], seconds: float) -> None:
         """Wait for the future. Raises its exception, TimeoutError after `seconds`, Interrupted when cancelled."""
