@@ -23,7 +23,7 @@ from fleet.session import Machine
 from fleet.stages import collect, counters, watch
 from fleet.stages.deployment import Deployment, by_host, spoken
 from fleet.stages.launch import start
-from fleet.stages.teardown import STOP_SECONDS
+from fleet.stages.teardown import STOP_SECONDS, ours
 from fleet.stages.wait import NotYet, wait
 
 EVERY = 1.0
@@ -117,10 +117,12 @@ class PointRunner:
 
     def _look(self, before: dict[str, Counters]) -> int | NotYet:
         # In this order: a client that failed because a service died is a death.
-        code = self._exit_code()
+        state = self._container()
         watch.alive(self.deployment)
-        if code is not None:
-            return code
+        if state is None:
+            raise FleetError("its container is gone", where=spoken(self.client))
+        if not state.running and state.status not in ("created", "restarting"):
+            return state.exit_code
         done = _finished(self.deployment, before, counters.at_once(self.deployment))
         total = self.point.prompts + self.point.warmups
         self._tell(done)
@@ -134,9 +136,10 @@ class PointRunner:
         what = f"{self.point.arm} conc {self.point.conc}, point {place + 1} of {len(points)}"
         self.deployment.session.progress.requests(what, sum(sizes[:place]) + done, sum(sizes))
 
-    def _exit_code(self) -> int | None:
-        state = docker.parse_inspect(self.machine.docker(docker.inspect_argv([self.name])).out)[0]
-        return None if state.running or state.status in ("created", "restarting") else state.exit_code
+    def _container(self) -> docker.State | None:
+        """The client's container; None if someone has removed it."""
+        outcome = self.machine.docker(docker.inspect_argv([self.name]), check=False)
+        return next(iter(docker.parse_inspect(outcome.out)), None)
 
     def _stopped(self, load: Load) -> Load:
         """Stop the client and keep what it left, as far as its host still answers."""
@@ -162,7 +165,8 @@ class PointRunner:
     def _remove_client(self, load: Load) -> None:
         """After its log is home. On a lost host it stays for `down` to find."""
         try:
-            self.machine.docker(docker.rm_argv([self.name]), timeout=STOP_SECONDS)
+            if ours(self.machine, run=self.labelled.labels.run, point=self.point.id):
+                self.machine.docker(docker.rm_argv([self.name]), timeout=STOP_SECONDS)
         except HostError:
             if load.error is None:
                 raise

@@ -13,7 +13,7 @@ from fleet.stages import sweep
 from fleet.stages.deployment import Deployment
 from fleet.stages.launch import images
 from fleet.stages.sweep import run_point
-from tests.world import Counted, Node, World
+from tests.world import Box, Counted, Node, World
 
 CLIENT_HOST = "mi355x-01"
 
@@ -64,6 +64,16 @@ def test_the_clients_log_is_home_before_it_is_removed_and_the_servers_stay(world
     assert logs < removed
     assert up.folder.log("1p1d-mtp3", "client-c4").read_text() == world.client_log
     assert sorted(client_node(world).boxes) == [f"fleet-{up.plan.hash6}-{seat}" for seat in ("prefill0", "router")]
+
+
+def test_a_client_that_someone_removed_ends_its_point_and_not_the_run(world: World, up: Deployment) -> None:
+    def ends(node: Node, box: Box) -> None:
+        del node.boxes[box.name]
+
+    world.client_ends = ends  # type: ignore[method-assign]
+    record = run(up)
+    assert (record.state, record.verdict.valid) == ("incomplete", False)
+    assert record.verdict.reasons[0] == "client: stopped: its container is gone"
 
 
 def test_a_clients_exit_code_is_a_reason_with_its_last_words(world: World, up: Deployment) -> None:
