@@ -230,9 +230,9 @@ def down(settings: Settings, *, run: str = "", limit: Sequence[str] = (), config
 
     def keep(machine: Machine, container: Container) -> None:
         found = container.labels
-        folder = settings.results / found["run"] / "logs" / found.get("arm", "unknown")
-        name = f"{healths.seat_of(container)}-{found['point']}" if "point" in found else healths.seat_of(container)
-        collect.fetch_log(machine, container.id, folder / f"{name}.log")
+        arm, point = found.get("arm", "unknown"), found.get("point")
+        name = collect.client_title(arm, point) if point else healths.seat_of(container)
+        collect.fetch_log(machine, container.id, settings.results / found["run"] / "logs" / arm / f"{name}.log")
 
     with _session(settings, inventory) as session:
         answers = teardown.down(session, wanted, keep)

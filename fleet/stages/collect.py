@@ -34,7 +34,12 @@ def collect(deployment: Deployment) -> list[FleetError]:
 
 def client_log(deployment: Deployment, point: str) -> Path:
     arm = deployment.arm.arm.name
-    return deployment.folder.log(arm, "client" + point.removeprefix(arm))
+    return deployment.folder.log(arm, client_title(arm, point))
+
+
+def client_title(arm: str, point: str) -> str:
+    """client-c64 of arm A and point A-c64: what its log is called."""
+    return "client" + point.removeprefix(arm)
 
 
 def fetch_log(machine: Machine, container: str, path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 from fleet import docker
@@ -67,13 +68,26 @@ def everything(machine: Machine) -> list[Container]:
 def down(
     session: Session, wanted: Callable[[Container], bool], keep: Callable[[Machine, Container], None]
 ) -> dict[str, list[str] | FleetError]:
-    """Remove those of our containers that are wanted, each after `keep` has saved its log. Names by host."""
+    """Remove those of our containers that are wanted, each after `keep` has saved its log. Names by host.
+
+    The scratch folder of a run that has no container left on a host goes, too.
+    """
 
     def act(machine: Machine) -> list[str]:
         found = [container for container in ours(machine) if wanted(container)]
         for container in found:
             keep(machine, container)
         remove(machine, found)
+        if found:
+            _remove_scratch(
+                machine, {one.labels["run"] for one in found} - {one.labels["run"] for one in ours(machine)}
+            )
         return [container.name for container in found]
 
     return session.each(session.names, act, timeout=KEEP_SECONDS + STOP_SECONDS)
+
+
+def _remove_scratch(machine: Machine, runs: set[str]) -> None:
+    """A run that is no plain name (anyone can set a label) has no folder of ours."""
+    for run in sorted(run for run in runs if re.fullmatch(r"\w[\w.+@=-]*", run)):
+        machine.run(["rm", "-rf", docker.scratch_path(machine.host, run)])

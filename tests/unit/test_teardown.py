@@ -120,6 +120,24 @@ def test_down_saves_each_log_and_removes_what_is_wanted(world: World, up: Deploy
     assert sorted(world.nodes[FIRST].boxes) == [f"fleet-{up.plan.hash6}-router", "web"]
 
 
+def test_down_removes_the_scratch_folder_of_a_run_that_is_over(world: World, up: Deployment) -> None:
+    def keep(machine: Machine, container: teardown.Container) -> None: ...
+
+    teardown.down(world.session, lambda container: container.labels["role"] != "router", keep)
+    assert world.nodes[FIRST].asked("rm -rf") == [], "the router still has its folder mounted"
+    assert world.nodes[SECOND].asked("rm -rf") == [f"rm -rf /data/fleet/{RUN}"]
+    teardown.down(world.session, lambda container: True, keep)
+    assert world.nodes[FIRST].asked("rm -rf") == [f"rm -rf /data/fleet/{RUN}"]
+
+
+@pytest.mark.parametrize("run", ["", "..", "../x", "a/b"])
+def test_a_run_that_is_no_name_has_no_folder_to_remove(world: World, up: Deployment, run: str) -> None:
+    world.nodes[SECOND].boxes = {"odd": Box("odd", labels={"run": run, "role": "decode"})}
+    answers = teardown.down(world.session, lambda container: True, lambda machine, container: None)
+    assert answers[SECOND] == ["odd"]
+    assert world.nodes[SECOND].asked("rm -rf") == []
+
+
 def test_down_removes_nothing_whose_log_could_not_be_saved(world: World, up: Deployment) -> None:
     def keep(machine: Machine, container: teardown.Container) -> None:
         raise HostError("no space", where=machine.name)
