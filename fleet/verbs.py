@@ -113,7 +113,7 @@ def _describe(settings: Settings, folder: RunFolder, made: Plan) -> None:
     """What was asked for goes into the run folder before anything is done."""
     folder.write_text(folder.plan_json, plans.to_json(made))
     folder.write_text(folder.plan_text, plans.text(made))
-    folder.write_bytes(folder.inventory, settings.inventory.read_bytes())
+    folder.write_text(folder.inventory, load.resolved_inventory(made.inventory))
     folder.write_text(folder.recipe, load.resolved(load.recipe(made.key, settings.recipes)))
 
 

@@ -14,6 +14,7 @@ from fleet.model.near import did_you_mean, nearest, ranked
 from fleet.model.recipe import Hardware, Recipe, validated
 from fleet.model.recipe_rules import declared
 from fleet.model.roster import inventory, limit
+from fleet.model.roster import resolved as resolved_inventory
 from fleet.model.schema import Keys, check
 from fleet.model.tuning import ModelFacts, model_facts, tuning
 from fleet.model.yamlfile import Document, Node
@@ -198,6 +199,7 @@ __all__ = [
     "recipe",
     "recipe_keys",
     "resolved",
+    "resolved_inventory",
     "runner_hardware",
     "tuning",
 ]

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import yaml
+
 from fleet.errors import Fault, FileFaults, UsageError
 from fleet.model import yamlfile
 from fleet.model.inventory import Host, Inventory, Trial
@@ -69,6 +71,24 @@ def limit(inventory: Inventory, patterns: Sequence[str]) -> Inventory:
     chosen = {"all"} & set(words) or set(words)
     hosts = [host for host in inventory.hosts if "all" in chosen or chosen & {host.name, *host.groups}]
     return inventory.model_copy(update={"hosts": tuple(hosts)})
+
+
+def resolved(inventory: Inventory) -> str:
+    """An inventory as YAML in which every host carries all its variables: what a run folder keeps. Loads as it is."""
+    general = inventory.model_dump(mode="json", include=set(FLEET_KEYS), exclude_defaults=True)
+    hosts = {
+        host.name: host.model_dump(mode="json", exclude={"name", "groups"}, exclude_defaults=True)
+        for host in inventory.hosts
+    }
+    groups = dict.fromkeys(group for host in inventory.hosts for group in host.groups)
+    children = {group: {"hosts": _members(inventory, group)} for group in groups}
+    whole = {"vars": general, "hosts": hosts, "children": children}
+    shown = {key: value for key, value in whole.items() if value}
+    return yaml.safe_dump({"all": shown}, sort_keys=False, allow_unicode=True, width=120)
+
+
+def _members(inventory: Inventory, group: str) -> dict[str, dict[str, str]]:
+    return {host.name: {} for host in inventory.hosts if group in host.groups}
 
 
 class _Walk:

@@ -129,6 +129,7 @@ class Road:
         self._versions(deployment)
         for planned in deployment.arm.points:
             record = run_point(deployment, planned, images)
+            self._summarize()
             if self.fail_fast and not record.valid:
                 self.session.progress.line("stopped at the first point that is not valid (--fail-fast)")
                 return False

@@ -150,3 +150,13 @@ def test_files_that_are_no_inventory(tmp_path: Path) -> None:
         (1, "al  unknown key, an inventory is below all; did you mean all?"),
     ]
     assert told(load.inventory, INVENTORIES / "lap.yaml") == [(0, "no such file; did you mean lab.yaml?")]
+
+
+@pytest.mark.parametrize("name", ["example-mi355x", "lab"])
+def test_a_resolved_inventory_loads_as_the_same_hosts(tmp_path: Path, name: str) -> None:
+    whole = load.inventory(INVENTORIES / f"{name}.yaml")
+    path = tmp_path / "resolved.yaml"
+    path.write_text(load.resolved_inventory(whole))
+    again = load.inventory(path)
+    assert [host.model_dump() for host in again.hosts] == [host.model_dump() for host in whole.hosts]
+    assert (again.provision, again.ssh_config, again.trial) == (whole.provision, whole.ssh_config, whole.trial)
