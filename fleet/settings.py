@@ -42,7 +42,7 @@ class Timeouts(Model):
 
 
 class Settings(Model):
-    """Absolute paths once read: invoke.yaml's are relative to the project's folder, a flag's to where one stands."""
+    """Paths as one would type them where one stands; in invoke.yaml they are relative to the project's folder."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=False)
 
@@ -62,11 +62,17 @@ def read(values: object, root: Path, *, inventory: str = "") -> Settings:
         faults = [_fault(list(map(str, told["loc"])), told) for told in error.errors()]
         raise FileFaults(str(root / "invoke.yaml"), faults) from None
     return Settings(
-        inventory=Path.cwd() / inventory if inventory else root / settings.inventory,
-        recipes=root / settings.recipes,
-        results=root / settings.results,
+        inventory=Path(inventory) if inventory else near(root / settings.inventory),
+        recipes=near(root / settings.recipes),
+        results=near(root / settings.results),
         timeouts=settings.timeouts,
     )
+
+
+def near(path: Path) -> Path:
+    """A path as one would type it here: relative where it lies below the working directory."""
+    here = Path.cwd()
+    return path.relative_to(here) if path.is_relative_to(here) else path
 
 
 def _fault(keys: list[str], told: Mapping[str, Any]) -> Fault:

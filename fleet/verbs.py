@@ -27,7 +27,7 @@ from fleet.results import store
 from fleet.results.record import latest
 from fleet.results.store import RunFolder
 from fleet.session import Machine, Session, connect, owner
-from fleet.settings import Settings
+from fleet.settings import Settings, near
 from fleet.stages import collect, teardown
 from fleet.stages import health as healths
 from fleet.stages import stage as stages
@@ -128,11 +128,7 @@ def _tell_results(folder: RunFolder, json: bool) -> None:
         ui.as_json([record.model_dump(mode="json") for record in latest(records)])
         return
     ui.results(records)
-    ui.say(f"results: {_short(folder.path)}   summary: {_short(folder.summary_text)}")
-
-
-def _short(path: Path) -> str:
-    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
+    ui.say(f"results: {near(folder.path)}   summary: {near(folder.summary_text)}")
 
 
 def health(settings: Settings, *, config: str = "", limit: Sequence[str] = (), json: bool = False) -> int | None:
@@ -273,7 +269,7 @@ def expand(
     """Reading a config asks only the public schema; what cannot run is planning's to say."""
     mode = _evals(evals)
     if master:
-        path = Path.cwd() / master
+        path = Path(master)
         recipe = load.pick(load.master(path), config, path)
     else:
         recipe = load.recipe(config, settings.recipes)

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.ports import free_ports
+
 SSHD = "/usr/sbin/sshd"
 
 
@@ -83,19 +85,13 @@ def keygen(path: Path) -> Path:
     return path
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 @contextlib.contextmanager
 def running(folder: Path, *, extra: str = "", port: int | None = None) -> Iterator[Sshd]:
     """Start it, wait until it shows a banner, stop it. sshd re-executes itself: its config path must be absolute."""
     need_sshd()
     folder.mkdir(parents=True, exist_ok=True)
     Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
-    hostkey, key, port = keygen(folder / "hostkey"), keygen(folder / "key"), port or free_port()
+    hostkey, key, port = keygen(folder / "hostkey"), keygen(folder / "key"), port or free_ports()
     config, home = folder / "sshd_config", folder / "home"
     home.mkdir()
     config.write_text(

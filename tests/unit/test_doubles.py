@@ -7,7 +7,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -34,6 +33,7 @@ from fleet.engines import atom
 from fleet.loads import atom_bench
 from fleet.routers import atomesh as fleet_router
 from tests import build, interop
+from tests.ports import free_ports
 
 ROOT = Path(__file__).parents[2]
 DOUBLES = ROOT / "fleet" / "lab" / "doubles"
@@ -45,25 +45,6 @@ DEADLINE = 20.0
 
 
 # ---------------------------------------------------------------------------------------------------- processes
-
-
-def free_ports(count: int) -> int:
-    """The first of `count` neighbouring free ports."""
-    while True:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            first: int = probe.getsockname()[1]
-        if first + count < 65536 and all(_free(port) for port in range(first, first + count)):
-            return first
-
-
-def _free(port: int) -> bool:
-    with socket.socket() as probe:
-        try:
-            probe.bind(("", port))
-        except OSError:
-            return False
-        return True
 
 
 class Process:

@@ -31,11 +31,12 @@ def test_paths_are_of_the_project_and_the_flags_of_where_one_stands(
     monkeypatch.chdir(tmp_path)
     found = read({"recipes": "mine", "timeouts": {"connect": "3s"}}, Path("/project"), inventory="here.yaml")
     assert found == Settings(
-        inventory=tmp_path / "here.yaml",
+        inventory=Path("here.yaml"),
         recipes=Path("/project/mine"),
         results=Path("/project/results"),
         timeouts=Timeouts(connect=3.0),
     )
+    assert read({}, tmp_path).recipes == Path("recipes")
     assert read({}, Path("/project")).inventory == Path("/project/inventories/lab.yaml")
     assert read({}, Path("/project"), inventory="/etc/hosts.yaml").inventory == Path("/etc/hosts.yaml")
 

@@ -33,6 +33,7 @@ from fleet.hosts.base import Outcome, Transport
 from fleet.hosts.fan import each
 from fleet.hosts.ssh import SSH
 from tests import sshd
+from tests.ports import free_ports
 from tests.sshd import Sshd, until
 
 ODD = [
@@ -858,7 +859,7 @@ def test_faults_at_and_behind_the_gateway(tmp_path: Path, server: Sshd) -> None:
     with sshd.running(tmp_path / "gate") as gate, silent_port() as silent:
         common = {"user": "root", "identity": str(gate.key), "known_hosts": str(gate.known_hosts)}
         gateway = f"root@127.0.0.1:{gate.port}"
-        closed = sshd.free_port()
+        closed = free_ports()
         with pytest.raises(Unreachable, match=f"n1: gateway 127.0.0.1: cannot reach 127.0.0.1:{closed} from there"):
             SSH("n1", address="127.0.0.1", port=closed, gateway=gateway, **common).run(["true"], timeout=20)
         with pytest.raises(Unreachable, match="no SSH banner"):
