@@ -1,4 +1,4 @@
-"""Free TCP ports for servers that tests start: below those the kernel gives to outgoing connections, and never twice."""
+"""Free TCP ports for servers that tests start: below those the kernel gives to connections, and never twice."""
 
 from __future__ import annotations
 
