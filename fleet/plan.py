@@ -56,7 +56,7 @@ def build(
     """
     engine = engine_for(recipe.config.framework)
     facts = load.model_facts(recipe.config.model, recipes_folder)
-    arms = matrix.arms(recipe, depth_of=lambda one: facts.tokens.get(one.config.framework, 0))
+    arms = matrix.arms(recipe, depth_of=lambda one, conc: facts.depth(one.config.framework, conc))
     _refuse(recipe, arms, facts, inventory)
     chosen = [one for one in _choose(arms, arm, conc) if not conc or set(conc) & set(one.conc)]
     options = load.tuning(recipe.config.model, recipe.config.framework, recipes_folder, engine.Options)
@@ -204,8 +204,8 @@ def _informational(arm: Arm) -> dict[str, str]:
 
 
 def _deviations(arm: Arm) -> list[str]:
-    found = list(router_for(arm.router.name).deviations(arm)) if arm.router else []
-    return found + list(load_for(arm.framework).deviations(arm))
+    routers = router_for(arm.router.name).deviations(arm) if arm.router else ()
+    return [*engine_for(arm.framework).deviations(arm), *routers, *load_for(arm.framework).deviations(arm)]
 
 
 def _where(arm: Arm) -> str:

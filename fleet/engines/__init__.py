@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from fleet.engines import atom
+from fleet.engines import atom, vllm
 from fleet.errors import PlanError
 from fleet.model.arm import Arm
 from fleet.model.base import KebabModel
@@ -46,6 +46,10 @@ class Engine(Protocol):
         """Why this engine cannot serve the arm; empty if it can."""
         ...
 
+    def served_name(self, arm: Arm) -> str:
+        """The model name that requests carry."""
+        ...
+
     def service(self, seat: Seat, placement: Placement, options: Any) -> Service: ...
 
     def readiness(self, seat: Seat, placement: Placement) -> tuple[Check, ...]: ...
@@ -64,8 +68,12 @@ class Engine(Protocol):
         """Declared values that reach no flag, with the reason."""
         ...
 
+    def deviations(self, arm: Arm) -> tuple[str, ...]:
+        """What differs from the public recipe on purpose."""
+        ...
 
-_ENGINES: tuple[Engine, ...] = (atom,)
+
+_ENGINES: tuple[Engine, ...] = (atom, vllm)
 
 
 def frameworks() -> tuple[str, ...]:

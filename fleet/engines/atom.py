@@ -8,19 +8,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
-
-from pydantic import Field
+from typing import Any, Literal
 
 from fleet.errors import NotReady
 from fleet.model import prometheus
 from fleet.model.arm import Arm, Workers
 from fleet.model.base import KebabModel
-from fleet.model.check import Check, Response, answered
+from fleet.model.check import Check, Response, answered, serves
 from fleet.model.evidence import Counters
 from fleet.model.inventory import Host
 from fleet.model.seat import Placement, Seat
 from fleet.model.service import Mount, Port, Service
+from fleet.model.tuning import Draft
 
 FRAMEWORKS = ("atom-disagg", "atom")
 SPANS = False
@@ -115,11 +114,10 @@ ORIGINS = {
 }
 
 
-class Mtp(KebabModel):
-    """How the checkpoint drafts. tokens: the depth of arms whose config says none."""
+class Mtp(Draft):
+    """How the checkpoint drafts."""
 
     method: Literal["mtp", "eagle3", "dspark"]
-    tokens: Annotated[int, Field(gt=0)] | None = None
 
 
 class Options(KebabModel):
@@ -152,6 +150,11 @@ def refusals(arm: Arm, options: Options) -> tuple[str, ...]:
         reasons.append(f"spec-decoding: mtp: the model file of {arm.model_basename} has no mtp method for ATOM")
     reasons += [f"flags: {flag} is fleet's own to set" for flag in options.flags if flag.split("=")[0] in ORIGINS]
     return tuple(reasons)
+
+
+def served_name(arm: Arm) -> str:
+    """ATOM serves under the value of --model."""
+    return arm.model_path
 
 
 def service(seat: Seat, placement: Placement, options: Options) -> Service:
@@ -188,7 +191,7 @@ def service(seat: Seat, placement: Placement, options: Options) -> Service:
 def readiness(seat: Seat, placement: Placement) -> tuple[Check, ...]:
     """Health says nothing of the engine (its answer is constant), so models and the transfer role are asked, too."""
     arm = placement.arm
-    checks = [Check("health", "/health", answered), Check("model", "/v1/models", lambda r: _serves(r, arm.model_path))]
+    checks = [Check("health", "/health", answered), Check("model", "/v1/models", lambda r: serves(r, served_name(arm)))]
     if arm.disagg:
         workers = arm.of(seat.role)
         checks.append(Check("KV role", "/kv_transfer_info", lambda r: _transfers(r, workers)))
@@ -243,6 +246,10 @@ def informational(arm: Arm) -> dict[str, str]:
         if workers.ep != 1:
             notes[f"{workers.role}.ep size {workers.ep}"] = "--enable-expert-parallel takes no size"
     return notes
+
+
+def deviations(arm: Arm) -> tuple[str, ...]:
+    return ()
 
 
 def _worker_refusals(workers: Workers) -> list[str]:
@@ -350,13 +357,6 @@ def _consumes(arm: Arm, workers: Workers) -> tuple[str, ...]:
     if arm.depth and "DECODE_MTP_SIZE" in workers.settings:
         names.append(f"{workers.role}.settings.DECODE_MTP_SIZE")
     return tuple(names)
-
-
-def _serves(response: Response, model: str) -> str:
-    if why := answered(response):
-        return why
-    names = [str(card.get("id")) for card in response.table().get("data", []) if isinstance(card, dict)]
-    return "" if model in names else f"serves {', '.join(names) or 'nothing'} instead of {model}"
 
 
 def _transfers(response: Response, workers: Workers) -> str:

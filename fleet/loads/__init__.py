@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from fleet.errors import PlanError
-from fleet.loads import atom_bench
+from fleet.loads import atom_bench, vllm_bench
 from fleet.model.arm import Arm, Point
-from fleet.model.evidence import Measurement
+from fleet.model.evidence import Drawn, Measurement
 from fleet.model.seat import Placement
 from fleet.model.service import Service
 
@@ -28,12 +28,16 @@ class Load(Protocol):
 
     def parse(self, raw: dict[str, Any]) -> Measurement: ...
 
+    def drawn(self, point: Point) -> Drawn:
+        """The lengths it draws for a point."""
+        ...
+
     def deviations(self, arm: Arm) -> tuple[str, ...]:
         """What differs from the public recipe on purpose."""
         ...
 
 
-_LOADS: tuple[Load, ...] = (atom_bench,)
+_LOADS: tuple[Load, ...] = (atom_bench, vllm_bench)
 
 
 def load_for(framework: str) -> Load:

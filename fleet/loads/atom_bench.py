@@ -5,15 +5,16 @@ It has the public client's flags and JSON. Lengths are drawn from [int(ratio × 
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Any
 
+from fleet.loads.result import measurement
 from fleet.model.arm import Arm, Point
-from fleet.model.evidence import Measurement
+from fleet.model.evidence import Drawn, Measurement
 from fleet.model.seat import Placement
 from fleet.model.service import Mount, Service
 
 FRAMEWORKS = ("atom-disagg", "atom")
+NAME = "atom.benchmarks.benchmark_serving"
 RESULTS = "/fleet/raw"
 
 ORIGINS = {
@@ -45,7 +46,7 @@ ORIGINS = {
 def service(point: Point, placement: Placement, *, endpoint: str) -> Service:
     arm, seat = placement.arm, placement.of("client")[0]
     argv = (
-        "python3", "-m", "atom.benchmarks.benchmark_serving",
+        "python3", "-m", NAME,
         "--backend", "vllm", "--base-url", endpoint, "--endpoint", "/v1/completions",
         "--model", arm.model_path, "--trust-remote-code",
         *_dataset(point),
@@ -72,16 +73,16 @@ def result_path(point: Point) -> str:
 
 def parse(raw: dict[str, Any]) -> Measurement:
     """Raises KeyError or ValueError if the result is not this client's."""
-    return Measurement(
-        completed=int(raw["completed"]),
-        requested=int(raw["num_prompts"]),
-        duration_s=float(raw["duration"]),
-        total_input_tokens=int(raw["total_input_tokens"]),
-        total_output_tokens=int(raw["total_output_tokens"]),
-        input_lens=tuple(int(length) for length in raw.get("input_lens", ())),
-        output_lens=tuple(int(length) for length in raw.get("output_lens", ())),
-        errors=_errors(raw),
-        raw=raw,
+    return measurement(raw)
+
+
+def drawn(point: Point) -> Drawn:
+    least = {length: int(length * point.range_ratio) for length in (point.isl, point.osl)}
+    return Drawn(
+        client=NAME,
+        input=(max(1, least[point.isl]), point.isl),
+        output=(max(1, least[point.osl]), point.osl),
+        public_sequence=True,
     )
 
 
@@ -104,9 +105,3 @@ def _pressure(point: Point) -> list[str]:
 
 def _filename(point: Point) -> str:
     return f"{point.id}.json"
-
-
-def _errors(raw: dict[str, Any]) -> dict[str, int]:
-    """Distinct error texts by their last line, which names the exception; the client saves whole tracebacks."""
-    texts = [str(text).strip() for text in raw.get("errors", ()) if text and str(text).strip()]
-    return dict(Counter(text.splitlines()[-1].strip() for text in texts))

@@ -78,7 +78,7 @@ class Arm(Model):
 
     @property
     def model_path(self) -> str:
-        """Inside the containers, and the served model name of a disaggregated arm."""
+        """Inside the containers."""
         return f"/models/{self.model_basename}"
 
     def of(self, role: Role) -> Workers:

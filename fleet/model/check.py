@@ -44,3 +44,11 @@ class Check:
 def answered(response: Response) -> str:
     """The plainest judge: status 200."""
     return "" if response.status == 200 else f"status {response.status}"
+
+
+def serves(response: Response, model: str) -> str:
+    """Judges /v1/models: the model is there under its served name."""
+    if why := answered(response):
+        return why
+    names = [str(card.get("id")) for card in response.table().get("data", []) if isinstance(card, dict)]
+    return "" if model in names else f"serves {', '.join(names) or 'nothing'} instead of {model}"

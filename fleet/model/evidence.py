@@ -20,6 +20,18 @@ class Counters(Model):
     steps: float | None = None
 
 
+class Drawn(Model):
+    """How a load client draws lengths: the bounds in tokens, both ends included.
+
+    client: the program. public_sequence: whether the lengths are, one by one, the public benchmark's for the same seed.
+    """
+
+    client: str
+    input: tuple[int, int]
+    output: tuple[int, int]
+    public_sequence: bool
+
+
 class Measurement(Model):
     """One load client's result for one point. Times are milliseconds, rates tokens/s over the whole deployment.
 

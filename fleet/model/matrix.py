@@ -20,7 +20,7 @@ from fleet.model.schema import Keys
 Entry = dict[str, Any]
 Evals = Literal["default", "none", "only", "all"]
 EVALS: tuple[Evals, ...] = get_args(Evals)
-DepthOf = Callable[[Recipe], int]
+DepthOf = Callable[[Recipe, int], int]
 
 NAMED_LENGTHS = {(1024, 1024): "1k1k", (8192, 1024): "8k1k"}
 EVAL_LENGTHS = (8192, 1024)
@@ -326,10 +326,11 @@ def arms(recipe: Recipe, *, depth_of: DepthOf | None = None) -> list[Arm]:
     """The deployments of a config, in file order.
 
     Rows that differ only in concurrency are one arm on a single node; a multi-node row is an arm of its own.
-    `depth_of` gives the draft depth of single-node MTP, which no config says (see `recipes/models`); 0 without it.
+    `depth_of` gives the draft depth of single-node MTP at a concurrency, which no config says (see `recipes/models`); 0
+    without it. Another depth is another arm.
     Raises PlanError if nothing of the config can be run.
     """
-    groups = _deployments(recipe)
+    groups = _deployments(recipe, depth_of)
     if not groups:
         raise PlanError(f"{recipe.key}: nothing to run", unrunnable(recipe))
     lengths = {(group[0].entry["isl"], group[0].entry["osl"]) for group in groups}
@@ -338,10 +339,11 @@ def arms(recipe: Recipe, *, depth_of: DepthOf | None = None) -> list[Arm]:
     return [arm.model_copy(update={"name": name}) for arm, name in zip(plain, names, strict=True)]
 
 
-def _deployments(recipe: Recipe) -> list[list[Row]]:
-    groups: dict[str, list[Row]] = {}
+def _deployments(recipe: Recipe, depth_of: DepthOf | None) -> list[list[Row]]:
+    groups: dict[tuple[str, int], list[Row]] = {}
     for number, row in enumerate(_fixed(recipe)):
-        key = str(number) if _is_multi(row.entry) else fingerprint(row.entry)
+        alone = _is_multi(row.entry)
+        key = (str(number), 0) if alone else (fingerprint(row.entry), _depth(recipe, row.entry, (), depth_of))
         groups.setdefault(key, []).append(row)
     return list(groups.values())
 
@@ -368,7 +370,7 @@ def _arm(recipe: Recipe, group: list[Row], depth_of: DepthOf | None) -> Arm:
         multinode=multi,
         disagg=entry["disagg"],
         spec=spec,
-        depth=_depth(recipe, spec, workers, depth_of),
+        depth=_depth(recipe, entry, workers, depth_of),
         workers=workers,
         router=Component(**router) if router else None,
         kv_transfer=entry.get("kv-p2p-transfer"),
@@ -380,11 +382,11 @@ def _arm(recipe: Recipe, group: list[Row], depth_of: DepthOf | None) -> Arm:
     )
 
 
-def _depth(recipe: Recipe, spec: Spec, workers: tuple[Workers, ...], depth_of: DepthOf | None) -> int:
-    if spec == "none":
+def _depth(recipe: Recipe, entry: Entry, workers: tuple[Workers, ...], depth_of: DepthOf | None) -> int:
+    if entry["spec-decoding"] == "none":
         return 0
-    if workers[0].role == "server":
-        return depth_of(recipe) if depth_of else 0
+    if not _is_multi(entry):
+        return depth_of(recipe, entry["conc"]) if depth_of else 0
     return max(_whole(worker.settings.get("DECODE_MTP_SIZE")) or 0 for worker in workers)
 
 

@@ -19,6 +19,16 @@ M = TypeVar("M", bound=BaseModel)
 Positive = Annotated[int, Field(gt=0)]
 
 
+class Draft(KebabModel):
+    """How many tokens a single-node MTP server drafts a step, which no config says.
+
+    by_conc: from a concurrency on, another depth. Another depth is another deployment.
+    """
+
+    tokens: Positive | None = None
+    by_conc: dict[Positive, Positive] = {}
+
+
 class Capacity(KebabModel):
     """What a deployment can hold at most. `sequences-per-rank`: running requests of one decode rank."""
 
@@ -39,7 +49,8 @@ class ModelFile(KebabModel):
 class ModelFacts(KebabModel):
     """What fleet needs to know of a model beside its engine's options.
 
-    mtp: the speculation method by framework; tokens: the draft depth where no config says it (single-node arms).
+    mtp: the speculation method by framework. tokens, by_conc: the draft depth where no config says it (single-node
+    arms), and what replaces it from a concurrency on.
     """
 
     hub: str
@@ -47,6 +58,12 @@ class ModelFacts(KebabModel):
     capacity: dict[str, Capacity] = {}
     mtp: dict[str, str] = {}
     tokens: dict[str, int] = {}
+    by_conc: dict[str, dict[int, int]] = {}
+
+    def depth(self, framework: str, conc: int) -> int:
+        """Draft tokens a step of a single-node MTP server at this concurrency; 0 if the model file says none."""
+        steps = {start: depth for start, depth in self.by_conc.get(framework, {}).items() if start <= conc}
+        return steps[max(steps)] if steps else self.tokens.get(framework, 0)
 
     def cap(self, framework: str) -> int | None:
         """The most requests that one decode rank may run, if the model file says so."""
@@ -91,7 +108,13 @@ def model_facts(model: str, folder: Path) -> ModelFacts:
         capacity=file.capacity,
         mtp={name: mtp["method"] for name, mtp in methods.items() if isinstance(mtp.get("method"), str)},
         tokens={name: mtp["tokens"] for name, mtp in methods.items() if type(mtp.get("tokens")) is int},
+        by_conc={name: _steps(mtp["by-conc"]) for name, mtp in methods.items() if isinstance(mtp.get("by-conc"), dict)},
     )
+
+
+def _steps(written: dict[str, Any]) -> dict[int, int]:
+    """What is no number is left out: the engine's options tell it, with its line."""
+    return {int(start): depth for start, depth in written.items() if start.isdecimal() and type(depth) is int}
 
 
 def _read(model: str, folder: Path) -> tuple[Document, ModelFile]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from fleet.model.arm import Arm, Point, Role
-from fleet.model.evidence import Counters, Measurement
+from fleet.model.evidence import Counters, Drawn, Measurement
 from fleet.results.record import GateResult, Verdict
 
 # The client draws a length, makes text of random tokens and counts it again: the count may miss by a few tokens.
@@ -28,6 +28,7 @@ class Case:
     roles: Mapping[str, Role]
     deaths: Sequence[str]
     transfer_errors: Sequence[str]
+    drawn: Drawn
 
     @property
     def requests(self) -> int:
@@ -51,15 +52,16 @@ def judge(
     roles: Mapping[str, Role],
     deaths: Sequence[str],
     transfer_errors: Sequence[str],
+    drawn: Drawn,
 ) -> tuple[Verdict, tuple[GateResult, ...]]:
     """Ask every gate; a point is valid if none says no.
 
     measurement: None when the client left no result. before, after: counters by seat name, read while no request is
     under way and after the servers refreshed them (ATOM: every 5 s). roles: the seats that serve HTTP. deaths,
     transfer_errors: lines as they are to be shown. A counter that a gate needs and that is missing, None or went
-    backwards makes the point invalid.
+    backwards makes the point invalid. drawn: the lengths that the client draws.
     """
-    case = Case(point, arm, measurement, before, after, roles, deaths, transfer_errors)
+    case = Case(point, arm, measurement, before, after, roles, deaths, transfer_errors, drawn)
     results = tuple(gate(case) for gate in GATES)
     reasons = tuple(f"{result.name}: {result.why}" for result in results if result.ok is False)
     return Verdict(valid=not reasons, reasons=reasons), results
@@ -92,7 +94,7 @@ def output_lengths(case: Case) -> GateResult:
     name, found = "output tokens", case.measurement
     if found is None or not found.output_lens:
         return _no(name, "no per-request lengths")
-    least, most = max(1, _lower(case.point.osl, case.point.range_ratio)), case.point.osl
+    least, most = max(1, case.drawn.output[0]), case.drawn.output[1]
     outside = [length for length in found.output_lens if not least <= length <= most]
     if outside:
         return _no(name, f"{len(outside)} of {len(found.output_lens)} outside {least}..{most}{_extremes(outside)}")
@@ -109,9 +111,9 @@ def input_lengths(case: Case) -> GateResult:
     name, found = "input tokens", case.measurement
     if found is None or not found.input_lens:
         return _no(name, "no per-request lengths")
-    isl = case.point.isl
-    slack = max(RECOUNT_LEAST, int(isl * RECOUNT_SHARE)) + FRAME_TOKENS * case.point.chat
-    least, most = max(1, _lower(isl, case.point.range_ratio) - slack), isl + slack
+    least, most = case.drawn.input
+    slack = max(RECOUNT_LEAST, int(most * RECOUNT_SHARE)) + FRAME_TOKENS * case.point.chat
+    least, most = max(1, least - slack), most + slack
     outside = [length for length in found.input_lens if not least <= length <= most]
     if outside:
         return _no(name, f"{len(outside)} of {len(found.input_lens)} outside {least}..{most}{_extremes(outside)}")
@@ -258,10 +260,6 @@ def _words(counter: str) -> str:
     return {"finished": "finished requests", "accepted": "accepted drafts", "steps": "decode steps"}.get(
         counter, counter.replace("_", " ")
     )
-
-
-def _lower(length: int, ratio: float) -> int:
-    return int(length * ratio)
 
 
 def _sum(moved: Mapping[str, float]) -> str:

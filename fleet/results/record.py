@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from fleet.errors import FleetError
 from fleet.model.arm import Role, Spec
 from fleet.model.base import Model
-from fleet.model.evidence import Counters
+from fleet.model.evidence import Counters, Drawn
 
 SCHEMA_VERSION = "1"
 State = Literal["done", "incomplete", "failed"]
@@ -74,6 +74,7 @@ class Record(Model):
     state: "done" (ran to its end and was judged), "incomplete" (stopped before its end), "failed" (no usable result).
     started, ended: UTC, ISO 8601. asked: the config's concurrency; conc: the one that ran. isl, osl: tokens.
     double: an image of the lab's doubles served it. trial: a reduced load. Neither is ever a measurement.
+    drawn: the load client, and the lengths it drew; None in records written before it was kept.
     raw, agg, logs: paths inside the run folder, None where there is no such file; no_agg: why there is no aggregate.
     """
 
@@ -100,6 +101,7 @@ class Record(Model):
     warmups: int
     seed: int
     range_ratio: float
+    drawn: Drawn | None = None
     spec: Spec
     depth: int
     gpus: dict[Role, int]

@@ -161,7 +161,7 @@ def _moved(old: Counters | None, new: Counters | None) -> bool:
 def _complete(deployment: Deployment, prompt: str, deadline: Deadline) -> str:
     """One completion of several tokens; why it was not one, or ""."""
     body = {
-        "model": deployment.arm.arm.model_path,
+        "model": deployment.engine.served_name(deployment.arm.arm),
         "prompt": prompt,
         "max_tokens": TOKENS,
         "temperature": 0,
@@ -218,7 +218,7 @@ def prove_pairs(deployment: Deployment, deadline: Deadline) -> int:
 
 def _relay(deployment: Deployment, prefill: Service, decode: Service, number: int, deadline: Deadline) -> str:
     """What a router does for one request; why decode did not answer it, or ""."""
-    engine, model = deployment.engine, deployment.arm.arm.model_path
+    engine, model = deployment.engine, deployment.engine.served_name(deployment.arm.arm)
     prompt = f"{number}: fleet asks the pair, does the cache of this prompt arrive?"
     machine = deployment.session.machine(deployment.front.host)
     info = _good(deployment.get(machine, prefill, "/kv_transfer_info", timeout=_at_most(ANSWER_SECONDS, deadline)))

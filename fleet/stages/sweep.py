@@ -178,7 +178,8 @@ class PointRunner:
         measurement, broken = self._measurement(load)
         roles = {service.name: service.seat.role for service in counters.http_servers(deployment)}
         errors, silent = transfer_errors(deployment, started) if load.code is not None else ([], [])
-        verdict, gates = judge(point, arm, measurement, before, after, roles, load.deaths, errors)
+        drawn = deployment.load.drawn(point)
+        verdict, gates = judge(point, arm, measurement, before, after, roles, load.deaths, errors, drawn)
         verdict = _with_reasons(verdict, [*_client_reasons(load), *broken, *silent])
         agg, no_agg = self._aggregate(load, verdict)
         folder = deployment.folder
@@ -205,6 +206,7 @@ class PointRunner:
             warmups=point.warmups,
             seed=point.seed,
             range_ratio=point.range_ratio,
+            drawn=drawn,
             spec=arm.spec,
             depth=arm.depth,
             gpus=arm.gpus,

@@ -18,6 +18,8 @@ NO_INTEROP = f"no interop data at {INTEROP}; FLEET_INTEROP says where it is"
 
 STP = "dsv4-fp4-mi355x-atom-disagg"
 MTP = "dsv4-fp4-mi355x-atom-disagg-mtp"
+VLLM = "dsv4-fp4-mi355x-vllm"
+VLLM_MTP = "dsv4-fp4-mi355x-vllm-mtp"
 
 SINGLE = """\
 one:

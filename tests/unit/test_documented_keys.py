@@ -9,7 +9,7 @@ from fleet.model.inventory import Fabric, Trial
 from tests.unit.describing import ROOT
 
 RECIPE_KEYS = {key for model in recipe.MODELS for key in schema.keys_of(model)} | {"extends"}
-MODEL_KEYS = {key for model in (tuning.ModelFile, tuning.Capacity) for key in schema.keys_of(model)}
+MODEL_KEYS = {key for model in (tuning.ModelFile, tuning.Capacity, tuning.Draft) for key in schema.keys_of(model)}
 INVENTORY_KEYS = {*roster.HOST_KEYS, *roster.ALIASES, *roster.FLEET_KEYS, *Fabric.model_fields, *Trial.model_fields}
 
 

@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 
 from fleet.model.arm import Workers
-from fleet.model.evidence import Counters
+from fleet.model.evidence import Counters, Drawn
 from fleet.results.judge import GATES, acceptance_length, judge
 from fleet.results.record import GateResult, Verdict
 from tests.judged import ROLES, a_measurement, a_point, after, before, disagg_arm, single_arm
 
+DRAWN = Drawn(client="c", input=(6553, 8192), output=(819, 1024), public_sequence=True)
 STP = {"spec": "none", "depth": 0, "name": "1p1d"}
 
 
@@ -25,6 +26,7 @@ def asked(**changes: Any) -> tuple[Verdict, dict[str, GateResult]]:
         "roles": ROLES,
         "deaths": (),
         "transfer_errors": (),
+        "drawn": DRAWN,
     }
     verdict, gates = judge(**(case | changes))
     return verdict, {gate.name: gate for gate in gates}
@@ -123,7 +125,7 @@ def test_lengths_that_do_not_add_up_to_the_total() -> None:
 def test_an_empty_answer_is_never_within_even_where_the_range_starts_at_zero() -> None:
     lens = (1000,) * 39 + (0,)
     measurement = a_measurement(output_lens=lens, total_output_tokens=sum(lens))
-    _, gates = asked(point=a_point(range_ratio=0.0), measurement=measurement)
+    _, gates = asked(drawn=DRAWN.model_copy(update={"output": (0, 1024)}), measurement=measurement)
     assert gates["output tokens"].why == "1 of 40 outside 1..1024 (0)"
 
 

@@ -11,7 +11,20 @@ import pytest
 from fleet.errors import PlanError
 from fleet.model import load, matrix
 from fleet.model.recipe import Recipe
-from tests.unit.describing import AGENTIC, GOLDEN, INTEROP, MTP, MULTI, NO_INTEROP, RECIPES, SINGLE, STP, edited
+from tests.unit.describing import (
+    AGENTIC,
+    GOLDEN,
+    INTEROP,
+    MTP,
+    MULTI,
+    NO_INTEROP,
+    RECIPES,
+    SINGLE,
+    STP,
+    VLLM,
+    VLLM_MTP,
+    edited,
+)
 
 MODES: dict[matrix.Evals, str] = {"default": "", "none": "-no-evals", "only": "-evals-only", "all": "-all-evals"}
 interop = pytest.mark.skipif(not INTEROP.is_dir(), reason=NO_INTEROP)
@@ -30,7 +43,7 @@ def public(key: str) -> Recipe:
 # --- against our own goldens, and the public ones ---------------------------------------------------------------
 
 
-@pytest.mark.parametrize("key", [STP, MTP])
+@pytest.mark.parametrize("key", [STP, MTP, VLLM, VLLM_MTP])
 def test_our_recipes_expand_to_their_goldens(key: str) -> None:
     golden = json.loads((GOLDEN / f"{key}.json").read_text())
     found = load.recipe(key, RECIPES)
@@ -57,29 +70,12 @@ def test_public_configs_expand_as_the_public_generator_does(mode: matrix.Evals) 
 
 
 @interop
-def test_an_older_public_expansion_but_for_its_missing_sizes(tmp_path: Path) -> None:
-    lengths = (
-        "    - {isl: 1024, osl: 1024, search-space: [{tp: 8, conc-start: 4, conc-end: 512, spec-decoding: mtp}]}\n"
-    )
-    text = f"""\
-dsv4-fp4-mi355x-vllm-mtp:
-  image: vllm/vllm-openai-rocm:v0.22.0
-  model: deepseek-ai/DeepSeek-V4-Pro
-  model-prefix: dsv4
-  runner: mi355x
-  precision: fp4
-  framework: vllm
-  multinode: false
-  scenarios:
-    fixed-seq-len:
-{lengths}{lengths.replace("isl: 1024", "isl: 8192")}"""
-    expected = json.loads((INTEROP / "expected-matrix.dsv4-fp4-mi355x-vllm-mtp.v0.22.0.json").read_text())
+def test_an_older_public_expansion_but_for_its_missing_sizes() -> None:
+    expected = json.loads((INTEROP / f"expected-matrix.{VLLM_MTP}.v0.22.0.json").read_text())
     newer = ("pp", "dcp-size", "pcp-size")
-    found = [
-        {key: value for key, value in entry.items() if key not in newer}
-        for entry in matrix.entries(recipe(tmp_path, text))
-    ]
-    assert found == expected
+    made = matrix.entries(load.recipe(VLLM_MTP, RECIPES))
+    assert {entry[key] for entry in made for key in newer} == {1}
+    assert [{key: value for key, value in entry.items() if key not in newer} for entry in made] == expected
 
 
 # --- single rules -----------------------------------------------------------------------------------------------
@@ -188,7 +184,20 @@ def test_arms_of_our_recipes() -> None:
 
 def names(tmp_path: Path, space: str, *edits: tuple[str, str]) -> list[str]:
     one = recipe(tmp_path, SINGLE, ("      - {tp: 8, conc-start: 4, conc-end: 64}", space), *edits)
-    return [arm.name for arm in matrix.arms(one, depth_of=lambda recipe: 2)]
+    return [arm.name for arm in matrix.arms(one, depth_of=lambda recipe, conc: 2)]
+
+
+def test_another_depth_is_another_deployment(tmp_path: Path) -> None:
+    space = "      - {tp: 8, conc-start: 4, conc-end: 64, spec-decoding: mtp}\n      - {tp: 4, conc-list: [4, 64]}"
+    one = recipe(tmp_path, SINGLE, ("      - {tp: 8, conc-start: 4, conc-end: 64}", space))
+    tapered = matrix.arms(one, depth_of=lambda recipe, conc: 1 if conc >= 32 else 2)
+    assert [(arm.name, arm.depth, arm.conc) for arm in tapered] == [
+        ("tp8-mtp2", 2, (4, 8, 16)),
+        ("tp8-mtp1", 1, (32, 64)),
+        ("tp4", 0, (4, 64)),
+    ]
+    assert tapered[0].fingerprint == tapered[1].fingerprint
+    assert [(arm.name, arm.depth) for arm in matrix.arms(one)] == [("tp8-mtp", 0), ("tp4", 0)]
 
 
 SPACES = [

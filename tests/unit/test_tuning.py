@@ -7,14 +7,13 @@ from typing import Literal
 
 import pytest
 
-from fleet.model import load
+from fleet.model import load, tuning
 from fleet.model.base import KebabModel
 from tests.unit.describing import RECIPES, edited, told
 
 
-class Mtp(KebabModel):
+class Mtp(tuning.Draft):
     method: Literal["mtp"]
-    tokens: int | None = None
 
 
 class Options(KebabModel):
@@ -79,6 +78,31 @@ def test_a_section_and_the_facts(tmp_path: Path) -> None:
     assert (options.block_size, options.flags, options.mtp) == (16, ("--x", "3"), Mtp(method="mtp", tokens=2))
     facts = load.model_facts("M-1", tmp_path)
     assert (facts.weights_gb, facts.cap("f"), facts.cap("g"), facts.tokens) == (12.5, 64, None, {"f": 2})
+    assert (facts.depth("f", 1), facts.depth("f", 4096), facts.depth("g", 1)) == (2, 2, 0)
+
+
+def test_a_depth_that_tapers(tmp_path: Path) -> None:
+    steps = 'mtp: {method: mtp, tokens: 3, by-conc: {"64": 2, "512": 1}}'
+    at = folder(tmp_path, ("mtp: {method: mtp, tokens: 2}", steps))
+    options = load.tuning("x/M-1", "f", at, Options)
+    assert options.mtp == Mtp(method="mtp", tokens=3, by_conc={64: 2, 512: 1})
+    facts = load.model_facts("M-1", at)
+    assert [facts.depth("f", conc) for conc in (4, 63, 64, 511, 512, 2048)] == [3, 3, 2, 2, 1, 1]
+
+
+TAPERS = [
+    ("{64: 1}", 'a key is text; type "64"'),
+    ('{"x": 1}', "whole number expected"),
+    ('{"64": 0}', "must be above 0"),
+]
+
+
+@pytest.mark.parametrize(("written", "text"), TAPERS)
+def test_a_taper_that_makes_no_sense(tmp_path: Path, written: str, text: str) -> None:
+    at = folder(tmp_path, ("tokens: 2}", f"tokens: 2, by-conc: {written}}}"))
+    ((line, fault),) = told(load.tuning, "M-1", "f", at, Options)
+    assert line == 12
+    assert text in fault
 
 
 SECTION = [
