@@ -23,6 +23,8 @@ from typing import Protocol
 from fleet.errors import LabError
 
 ATOM_TAGS = ("rocm/atom-dev:nightly_202606101403", "rocm/atom-dev:nightly_202607201550")
+VLLM_TAGS = ("vllm/vllm-openai-rocm:v0.22.0",)
+TAGS = (*ATOM_TAGS, *VLLM_TAGS)
 LABEL = "dev.fleet.double"
 DOUBLES = Path(__file__).parent / "doubles"
 HOME = "opt/doubles"
@@ -42,14 +44,16 @@ APPLETS = (
     "sed", "awk", "cut", "sort", "uniq", "wc", "tr", "tee", "touch", "chmod", "chown", "ln", "readlink", "tar",
     "gzip", "timeout", "uname", "test",
 )  # fmt: skip
+PROGRAMS = {"usr/local/bin/atomesh": "atomesh", "usr/local/bin/vllm": "vllm.cli"}
 FILES = {
     "etc/passwd": "root:x:0:0:root:/root:/bin/sh\n",
     "etc/group": "root:x:0:\nvideo:x:44:\nrender:x:109:\n",
     "etc/nsswitch.conf": "hosts: files dns\n",
-    "usr/local/bin/atomesh": (
-        f"#!/usr/bin/python3\nimport os\nimport sys\n\nsys.path.insert(0, '/{HOME}')\n"
-        "from atomesh import main\n\ncode = main(sys.argv[1:])\nsys.stdout.flush()\nos._exit(code)\n"
-    ),
+    **{
+        name: f"#!/usr/bin/python3\nimport os\nimport sys\n\nsys.path.insert(0, '/{HOME}')\n"
+        f"from {module} import main\n\ncode = main(sys.argv[1:])\nsys.stdout.flush()\nos._exit(code)\n"
+        for name, module in PROGRAMS.items()
+    },
 }
 SURVEY = """
 import importlib, json, py_compile, sys, sysconfig
@@ -131,7 +135,7 @@ def _image_id(lab: Engines, node: str, tag: str) -> str:
     return asked.out.strip() if asked.returncode == 0 else ""
 
 
-def build(cache: Path, tags: Sequence[str] = ATOM_TAGS) -> BuiltImage:
+def build(cache: Path, tags: Sequence[str] = TAGS) -> BuiltImage:
     """The image's archive in `cache`, made if its inputs have changed. Raises LabError when a program is missing.
 
     Inputs: the doubles (by content), this machine's Python and busybox (by name, size and time), the tags.
@@ -310,7 +314,8 @@ def _doubles_layer(path: Path, compiled: list[tuple[str, Path]]) -> None:
         layer.copy(file, f"{HOME}/{file.relative_to(DOUBLES)}")
     for name, file in compiled:
         layer.copy(file, name)
-    layer.file("usr/local/bin/atomesh", FILES["usr/local/bin/atomesh"].encode(), 0o755)
+    for name in PROGRAMS:
+        layer.file(name, FILES[name].encode(), 0o755)
     layer.close()
 
 

@@ -18,7 +18,7 @@ from typing import Any
 import yaml
 
 from fleet.docker import PREFIX
-from fleet.lab.image import ATOM_TAGS
+from fleet.lab.image import TAGS
 from fleet.lab.lab import Lab
 from fleet.results import store
 from fleet.results.store import RunFolder
@@ -176,14 +176,14 @@ class Desk:
 
     def forget_images(self, *nodes: str) -> None:
         for node in nodes:
-            self.lab.docker(node, ["rmi", "-f", *ATOM_TAGS])
-        for tag in ATOM_TAGS:
+            self.lab.docker(node, ["rmi", "-f", *TAGS])
+        for tag in TAGS:
             assert not set(self.image_ids(tag)) & set(nodes), "something still uses the image"
 
     def invite_stranger(self) -> None:
         """A container on node1 that is not ours: started once, and again after the node lost it."""
         if self.lab.docker("node1", ["start", STRANGER]).returncode != 0:
-            run = ["run", "-d", "--init", "--name", STRANGER, "--network", "none", ATOM_TAGS[0], "sleep", "86400"]
+            run = ["run", "-d", "--init", "--name", STRANGER, "--network", "none", TAGS[0], "sleep", "86400"]
             self.lab.docker("node1", run, check=True)
 
     def nothing_left(self) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from fleet.lab.image import ATOM_TAGS, BuiltImage, build, ensure
+from fleet.lab.image import ATOM_TAGS, TAGS, BuiltImage, build, ensure
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(180)]
 lab_module = pytest.importorskip("fleet.lab.lab", reason="the lab is not part of this tree")
@@ -84,9 +84,9 @@ def server(lab: Any, node: str, port: int, role: str, *argv: str) -> Service:
     return Service(lab, node, port, *words, "-tp", "8", "--kv-transfer-config", kv, *argv)
 
 
-def test_both_tags_are_one_labelled_image(lab: Any, image: BuiltImage) -> None:
+def test_all_tags_are_one_labelled_image(lab: Any, image: BuiltImage) -> None:
     assert not ensure(lab, "node1", image)
-    for tag in ATOM_TAGS:
+    for tag in TAGS:
         shown = json.loads(lab.docker("node1", ["image", "inspect", tag]).out)[0]
         assert shown["Id"] == image.id
         assert shown["Config"]["Labels"] == {"dev.fleet.double": "1"}

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from fleet.errors import LabError
-from fleet.lab.image import ATOM_TAGS, BuiltImage, build, doubles, ensure, forget_others
+from fleet.lab.image import TAGS, BuiltImage, build, doubles, ensure, forget_others
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +34,7 @@ def test_the_archive_is_what_docker_load_reads(image: BuiltImage) -> None:
         raw = archive.extractfile(entry["Config"])
         assert raw is not None
         assert image.id == "sha256:" + hashlib.sha256(raw.read()).hexdigest()
-        assert entry["RepoTags"] == list(ATOM_TAGS)
+        assert entry["RepoTags"] == list(TAGS)
         assert config["config"]["Labels"] == {"dev.fleet.double": "1"}
         assert "PYTHONPATH=/opt/doubles" in config["config"]["Env"]
         assert "Entrypoint" not in config["config"]

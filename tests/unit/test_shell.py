@@ -82,7 +82,7 @@ def test_nothing_running_is_said(names: dict[str, Any]) -> None:
 
 def test_all_verbs_are_there_with_their_names(names: dict[str, Any]) -> None:
     assert all(names[verb].__name__ == verb for verb in shell.VERBS)
-    assert names["recipes"] == ["dsv4-fp4-mi355x-atom-disagg", KEY]
+    assert names["recipes"] == ["dsv4-fp4-mi355x-atom-disagg", KEY, "dsv4-fp4-mi355x-vllm", "dsv4-fp4-mi355x-vllm-mtp"]
     assert names["results"] == []
 
 

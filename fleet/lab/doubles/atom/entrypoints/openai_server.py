@@ -11,13 +11,11 @@ from __future__ import annotations
 import argparse
 import asyncio
 import itertools
-import json
 import os
-import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,6 +24,7 @@ from double.engine import Engine
 from double.failures import Failures
 from double.flags import make_parser
 from double.http import Exchange, Request, serve
+from double.openai import COMPLETIONS, BadRequest, Job, Writer, model_context, understood, until_told
 from double.rates import Acceptance, Shape
 
 from atom.entrypoints.metrics import metrics_text, mtp_line, mtp_stats
@@ -33,10 +32,6 @@ from atom.entrypoints.server_flags import SERVER_FLAGS
 from atom.kv_transfer import KvConfig, Parked, bind_ports, fetch, host_ip, read_kv_config, wanted_transfer
 
 PROGRAM = "openai_server.py"
-FRAME = "<｜Assistant｜>"
-FRAME_TOKENS = 4
-WORDS = tuple(f" w{n}" for n in range(64))
-DEFAULT_CONTEXT = 1_048_576
 STEPS_PER_LOG = 1000
 
 
@@ -92,7 +87,7 @@ def understand(args: argparse.Namespace) -> Setup:
         raise StartError("ValueError: DP attention does not support pipeline or prefill context parallelism")
     speed = float(os.environ.get("FLEET_DOUBLE_SPEED", "1"))
     shape = Shape(args.tensor_parallel_size, args.data_parallel_size, args.enable_dp_attention, speed)
-    return Setup(args, kv, acceptance, shape, args.max_model_len or _model_context(model))
+    return Setup(args, kv, acceptance, shape, args.max_model_len or model_context(model))
 
 
 def _acceptance(args: argparse.Namespace) -> Acceptance:
@@ -109,39 +104,6 @@ def _acceptance(args: argparse.Namespace) -> Acceptance:
     if rate is not None and not 0 <= rate <= 1:
         raise ValueError("--spec-decode-acceptance-rate must be in [0, 1]")
     return Acceptance(depth, length if rate is None else 1 + rate * depth)
-
-
-def _model_context(model: Path) -> int:
-    try:
-        return int(json.loads((model / "config.json").read_text())["max_position_embeddings"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return DEFAULT_CONTEXT
-
-
-class BadRequest(Exception):
-    """A request that is answered with an error: status and text."""
-
-    def __init__(self, status: int, text: str) -> None:
-        super().__init__(text)
-        self.status = status
-
-
-@dataclass(frozen=True)
-class Job:
-    """A completion, understood."""
-
-    number: int
-    chat: bool
-    prompt_tokens: int
-    framed: bool
-    max_tokens: int
-    stream: bool
-    usage: bool
-    kv: dict[str, Any] | None
-
-    @property
-    def id(self) -> str:
-        return f"{'chatcmpl' if self.chat else 'cmpl'}-{self.number}"
 
 
 class Server:
@@ -163,6 +125,7 @@ class Server:
         self._address = host_ip() if setup.kv.role else ""
         self._patience = float(os.environ.get("FLEET_DOUBLE_TRANSFER_SECONDS", "5"))
         self._refresh = float(os.environ.get("FLEET_DOUBLE_METRICS_REFRESH", "0"))
+        self._most = int(failures.number("short-output") or 0) or None
         self._pages: dict[tuple[str, str], Callable[[], Any]] = {
             ("GET", "/health"): lambda: {"status": "ok"},
             ("GET", "/v1/models"): self._models,
@@ -228,7 +191,7 @@ class Server:
             exchange.json(200, page())
         elif (request.method, request.path) == ("GET", "/metrics"):
             exchange.text(200, self._metrics())
-        elif request.method == "POST" and request.path in ("/v1/completions", "/v1/chat/completions"):
+        elif request.method == "POST" and request.path in COMPLETIONS:
             await self._complete(request, exchange)
         else:
             exchange.json(404, {"detail": "Not Found"})
@@ -248,36 +211,13 @@ class Server:
         try:
             if self._core_gone("core-dies-after"):
                 raise BadRequest(500, "Engine core is dead")
-            await self._run(self._understand(request, number), exchange)
+            await self._run(understood(request, number, self.setup.name, self.setup.context, self._most), exchange)
         except BadRequest as error:
             log(f"request {number}: {error.status} {error}")
             exchange.json(error.status, {"error": {"message": str(error), "code": error.status}})
 
     def _core_gone(self, name: str) -> bool:
         return self.failures.reached(name, self.engine.counters.finished)
-
-    def _understand(self, request: Request, number: int) -> Job:
-        try:
-            body = request.json()
-            chat = request.path.endswith("/chat/completions")
-            prompt = _chat_text(body["messages"]) if chat else body["prompt"]
-        except (ValueError, KeyError, TypeError) as error:
-            raise BadRequest(400, f"not a completion request: {error!r}") from None
-        if body.get("model", self.setup.name) != self.setup.name:
-            raise BadRequest(404, f"The model `{body['model']}` does not exist.")
-        tokens = len(prompt) if isinstance(prompt, list) else len(prompt.split())
-        tokens += FRAME_TOKENS if chat else 0
-        most = body.get("max_completion_tokens") or body.get("max_tokens") or 16
-        if tokens + most > self.setup.context:
-            raise BadRequest(
-                400, f"prompt ({tokens}) and max_tokens ({most}) exceed the model's maximum length {self.setup.context}"
-            )
-        if cut := self.failures.number("short-output"):
-            most = min(most, int(cut))
-        framed = chat or (isinstance(prompt, str) and FRAME in prompt)
-        usage = bool((body.get("stream_options") or {}).get("include_usage"))
-        stream = bool(body.get("stream"))
-        return Job(number, chat, tokens, framed, most, stream, usage, body.get("kv_transfer_params"))
 
     async def _run(self, job: Job, exchange: Exchange) -> None:
         await self._prompt(job)
@@ -341,54 +281,6 @@ class Server:
             self.end(self.failures.code("exit-after"))
 
 
-def _chat_text(messages: list[dict[str, Any]]) -> str:
-    return " ".join(str(message["content"]) for message in messages)
-
-
-class Writer:
-    """Writes one answer, in a stream or whole."""
-
-    def __init__(self, job: Job, exchange: Exchange, model: str) -> None:
-        self.job = job
-        self.exchange = exchange
-        self.text: list[str] = []
-        self.written = 0
-        kind = "chat.completion" if job.chat else "text_completion"
-        stamp = {"id": job.id, "created": int(time.time()), "model": model}
-        self.base = stamp | {"object": kind + (".chunk" if job.chat and job.stream else "")}
-        self.prefix = json.dumps(self.base)[:-1]
-        if job.stream:
-            exchange.start_stream()
-
-    def emit(self, tokens: int, last: bool) -> bool:
-        words = "".join(WORDS[n % len(WORDS)] for n in range(self.written, self.written + tokens))
-        self.written += tokens
-        if not self.job.stream:
-            self.text.append(words)
-            return not self.exchange.gone
-        reason = '"length"' if last else "null"
-        content = f'"delta": {{"content": "{words}"}}' if self.job.chat else f'"text": "{words}", "logprobs": null'
-        choice = f'{{"index": 0, {content}, "finish_reason": {reason}}}'
-        self.exchange.event(f'{self.prefix}, "choices": [{choice}]}}'.encode())
-        return not self.exchange.gone
-
-    def end(self, kv: dict[str, Any] | None) -> None:
-        job = self.job
-        used = {"prompt_tokens": job.prompt_tokens, "completion_tokens": self.written}
-        usage = {"usage": used | {"total_tokens": job.prompt_tokens + self.written}}
-        if job.stream:
-            if job.usage:
-                self.exchange.event(json.dumps(self.base | {"choices": []} | usage).encode())
-            self.exchange.event(b"[DONE]")
-            self.exchange.end_stream()
-            return
-        text = "".join(self.text)
-        content = {"message": {"role": "assistant", "content": text}} if job.chat else {"text": text, "logprobs": None}
-        choice = {"index": 0, **content, "finish_reason": "length"}
-        relay = {"kv_transfer_params": kv} if kv else {}
-        self.exchange.json(200, self.base | {"choices": [choice]} | usage | relay)
-
-
 async def start(args: argparse.Namespace, failures: Failures) -> Server:
     """Everything before HTTP is bound. Raises StartError."""
     setup = understand(args)
@@ -427,16 +319,6 @@ async def live(args: argparse.Namespace, failures: Failures) -> int:
     steps = asyncio.ensure_future(server.engine.run())
     steps.add_done_callback(server.core_ended)
     return await server.ending
-
-
-async def until_told(work: Coroutine[Any, Any, int]) -> int:
-    """The work's result, or 0 as soon as the process is told to stop."""
-    loop, told = asyncio.get_running_loop(), asyncio.Event()
-    for sign in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(sign, told.set)
-    task, stop = asyncio.ensure_future(work), asyncio.ensure_future(told.wait())
-    await asyncio.wait([task, stop], return_when=asyncio.FIRST_COMPLETED)
-    return task.result() if task.done() else 0
 
 
 def main(argv: Sequence[str]) -> int:

@@ -1,0 +1,1 @@
+"""Double of vLLM: `vllm serve` and `vllm bench serve`."""

@@ -1,0 +1,103 @@
+"""The flags that `vllm bench serve` 0.22.0 registers. Types and defaults where the double or fleet reads them."""
+
+from __future__ import annotations
+
+from double.flags import read_table
+
+BENCH_FLAGS = read_table(
+    """
+    --append-result | flag
+    --asr-max-audio-len-sec | str
+    --asr-min-audio-len-sec | str
+    --backend | str | | openai
+    --base-url | str
+    --blazedit-max-distance | str
+    --blazedit-min-distance | str
+    --burstiness | float | | 1.0
+    --custom-output-len | str
+    --dataset-name | str | | random
+    --dataset-path | str
+    --disable-shuffle | flag
+    --disable-tqdm | flag
+    --enable-multimodal-chat | flag
+    --endpoint | str | | /v1/completions
+    --extra-body | str
+    --frequency-penalty | str
+    --goodput | str+
+    --header | str+
+    --hf-name | str
+    --hf-output-len | str
+    --hf-split | str
+    --hf-subset | str
+    --host | str | | 127.0.0.1
+    --ignore-eos | flag
+    --input-len | str
+    --insecure | flag
+    --label | str
+    --logprobs | str
+    --lora-assignment | str
+    --lora-modules | str+
+    --max-concurrency | int
+    --metadata | str+
+    --metric-percentiles | str | | 99
+    --min-p | str
+    --model | str
+    --no-oversample | flag
+    --no-reranker | flag
+    --no-stream | flag
+    --num-prompts | int | | 1000
+    --num-warmups | int | | 0
+    --output-len | str
+    --percentile-metrics | str
+    --plot-dataset-stats | flag
+    --plot-timeline | flag
+    --port | int | | 8000
+    --prefix-repetition-num-prefixes | str
+    --prefix-repetition-output-len | str
+    --prefix-repetition-prefix-len | str
+    --prefix-repetition-suffix-len | str
+    --presence-penalty | str
+    --profile | flag
+    --ramp-up-end-rps | str
+    --ramp-up-start-rps | str
+    --ramp-up-strategy | str
+    --random-batch-size | str
+    --random-input-len | int | | 1024
+    --random-mm-base-items-per-request | str
+    --random-mm-bucket-config | str
+    --random-mm-limit-mm-per-prompt | str
+    --random-mm-num-mm-items-range-ratio | str
+    --random-output-len | int | | 128
+    --random-prefix-len | int | | 0
+    --random-range-ratio | str | | 0.0
+    --ready-check-timeout-sec | int | | 0
+    --repetition-penalty | str
+    --request-id-prefix | str
+    --request-rate | float | | inf
+    --result-dir | str
+    --result-filename | str
+    --save-detailed | flag
+    --save-result | flag
+    --seed | int | | 0
+    --served-model-name | str
+    --sharegpt-output-len | str
+    --skip-chat-template | flag
+    --skip-tokenizer-init | flag
+    --sonnet-input-len | str
+    --sonnet-output-len | str
+    --sonnet-prefix-len | str
+    --spec-bench-category | str
+    --spec-bench-output-len | str
+    --speed-bench-category | str
+    --speed-bench-dataset-subset | str
+    --speed-bench-output-len | str
+    --temperature | float
+    --timeline-itl-thresholds | str
+    --tokenizer | str
+    --tokenizer-mode | str | | auto
+    --top-k | str
+    --top-p | str
+    --trust-remote-code | flag
+    --use-beam-search | flag
+    """
+)

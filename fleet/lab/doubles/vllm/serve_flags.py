@@ -1,0 +1,271 @@
+"""The flags that `vllm serve` 0.22.0 registers. Types and defaults where the double or fleet reads them, else text."""
+
+from __future__ import annotations
+
+from double.flags import read_table
+
+SERVE_FLAGS = read_table(
+    """
+    --additional-config | json
+    --aggregate-engine-logging | flag
+    --all2all-backend | str
+    --allow-credentials | bool
+    --allow-deprecated-quantization | bool
+    --allowed-headers | str
+    --allowed-local-media-path | str
+    --allowed-media-domains | str
+    --allowed-methods | str
+    --allowed-origins | str
+    --api-key | str
+    --api-server-count -asc | str
+    --async-scheduling | bool
+    --attention-backend | str
+    --attention-config -ac | str
+    --block-size | int
+    --calculate-kv-scales | bool
+    --chat-template | str
+    --chat-template-content-format | str
+    --code-revision | str
+    --collect-detailed-traces | str
+    --compilation-config -cc | json
+    --config | str
+    --config-format | str
+    --convert | str
+    --cp-kv-cache-interleave-size | str
+    --cpu-distributed-timeout-seconds | str
+    --cpu-offload-gb | str
+    --cpu-offload-params | str
+    --cudagraph-capture-sizes | str
+    --cudagraph-metrics | bool
+    --data-parallel-address -dpa | str
+    --data-parallel-backend -dpb | str
+    --data-parallel-external-lb -dpe | bool
+    --data-parallel-hybrid-lb -dph | bool
+    --data-parallel-multi-port-external-lb -dpm | flag
+    --data-parallel-rank -dpn | str
+    --data-parallel-rpc-port -dpp | str
+    --data-parallel-size -dp | int | | 1
+    --data-parallel-size-local -dpl | str
+    --data-parallel-start-rank -dpr | str
+    --data-parallel-supervisor-port | str
+    --dbo-decode-token-threshold | str
+    --dbo-prefill-token-threshold | str
+    --dcp-comm-backend | str
+    --dcp-kv-cache-interleave-size | str
+    --decode-context-parallel-size -dcp | int | | 1
+    --default-chat-template-kwargs | str
+    --default-mm-loras | str
+    --disable-access-log-for-endpoints | str
+    --disable-cascade-attn | bool
+    --disable-chunked-mm-input | bool
+    --disable-custom-all-reduce | bool
+    --disable-fastapi-docs | bool
+    --disable-hybrid-kv-cache-manager | bool
+    --disable-log-stats | flag
+    --disable-nccl-for-dp-synchronization | bool
+    --disable-sliding-window | bool
+    --disable-uvicorn-access-log | bool
+    --distributed-executor-backend | str | external_launcher mp ray uni
+    --distributed-timeout-seconds | str
+    --download-dir | str
+    --dp-supervisor-probe-failure-threshold | str
+    --dp-supervisor-probe-interval-s | str
+    --dp-supervisor-probe-timeout-s | str
+    --dtype | str
+    --ec-transfer-config | str
+    --enable-auto-tool-choice | bool
+    --enable-chunked-prefill | bool
+    --enable-cumem-allocator | bool
+    --enable-dbo | bool
+    --enable-elastic-ep | bool
+    --enable-ep-weight-filter | bool
+    --enable-eplb | bool
+    --enable-expert-parallel -ep | bool
+    --enable-flash-late-interaction | bool
+    --enable-flashinfer-autotune | bool
+    --enable-force-include-usage | bool
+    --enable-layerwise-nvtx-tracing | bool
+    --enable-log-deltas | bool
+    --enable-log-outputs | bool
+    --enable-log-requests | bool
+    --enable-logging-iteration-details | bool
+    --enable-lora | bool
+    --enable-mamba-cache-stochastic-rounding | bool
+    --enable-mfu-metrics | bool
+    --enable-mixed-moe-lora-format | bool
+    --enable-mm-embeds | bool
+    --enable-offline-docs | bool
+    --enable-prefix-caching | bool
+    --enable-prompt-embeds | bool
+    --enable-prompt-tokens-details | bool
+    --enable-request-id-headers | bool
+    --enable-return-routed-experts | bool
+    --enable-server-load-tracking | bool
+    --enable-sleep-mode | bool
+    --enable-ssl-refresh | bool
+    --enable-tokenizer-info-endpoint | bool
+    --enable-tower-connector-lora | bool
+    --enforce-eager | bool
+    --eplb-config | str
+    --exclude-tools-when-tool-choice-none | bool
+    --expert-placement-strategy | str
+    --fail-on-environ-validation | bool
+    --fingerprint-mode | str
+    --fingerprint-value | str
+    --fully-sharded-loras | bool
+    --gdn-prefill-backend | str
+    --generation-config | str
+    --gpu-memory-utilization | float | | 0.92
+    --grpc | flag
+    --h11-max-header-count | str
+    --h11-max-incomplete-event-size | str
+    --headless | flag
+    --hf-config-path | str
+    --hf-overrides | json
+    --hf-token | str
+    --host | str
+    --ignore-patterns | str
+    --interleave-mm-strings | bool
+    --io-processor-plugin | str
+    --ir-op-priority | str
+    --kernel-config | str
+    --kv-cache-dtype | str
+    --kv-cache-dtype-skip-layers | str
+    --kv-cache-memory-bytes | str
+    --kv-cache-metrics | bool
+    --kv-cache-metrics-sample | str
+    --kv-events-config | str
+    --kv-offloading-backend | str
+    --kv-offloading-size | str
+    --kv-sharing-fast-prefill | bool
+    --kv-transfer-config | json
+    --language-model-only | bool
+    --limit-mm-per-prompt | str
+    --linear-backend | str
+    --load-format | str
+    --log-config-file | str
+    --log-error-stack | bool
+    --logits-processors | str
+    --logprobs-mode | str
+    --long-prefill-token-threshold | str
+    --lora-dtype | str
+    --lora-modules | str+
+    --lora-target-modules | str
+    --mamba-backend | str
+    --mamba-block-size | str
+    --mamba-cache-dtype | str
+    --mamba-cache-mode | str
+    --mamba-cache-philox-rounds | str
+    --mamba-ssm-cache-dtype | str
+    --master-addr | str
+    --master-port | str
+    --max-cpu-loras | str
+    --max-cudagraph-capture-size | str
+    --max-log-len | str
+    --max-logprobs | str
+    --max-long-partial-prefills | str
+    --max-lora-rank | str
+    --max-loras | str
+    --max-model-len | int
+    --max-num-batched-tokens | int
+    --max-num-partial-prefills | str
+    --max-num-seqs | int
+    --max-parallel-loading-workers | str
+    --media-io-kwargs | str
+    --middleware | str+
+    --mm-encoder-attn-backend | str
+    --mm-encoder-attn-dtype | str
+    --mm-encoder-fp8-scale-path | str
+    --mm-encoder-fp8-scale-save-margin | str
+    --mm-encoder-fp8-scale-save-path | str
+    --mm-encoder-only | bool
+    --mm-encoder-tp-mode | str
+    --mm-processor-cache-gb | str
+    --mm-processor-cache-type | str
+    --mm-processor-kwargs | str
+    --mm-shm-cache-max-object-size-mb | str
+    --mm-tensor-ipc | str
+    --model | str
+    --model-impl | str
+    --model-loader-extra-config | str
+    --moe-backend | str
+    --nnodes -n | str
+    --node-rank -r | str
+    --num-gpu-blocks-override | str
+    --numa-bind | bool
+    --numa-bind-cpus | str
+    --numa-bind-nodes | str
+    --offload-backend | str
+    --offload-group-size | str
+    --offload-num-in-group | str
+    --offload-params | str
+    --offload-prefetch-step | str
+    --optimization-level | str
+    --otlp-traces-endpoint | str
+    --override-attention-dtype | str
+    --override-generation-config | str
+    --performance-mode | str
+    --pipeline-parallel-size -pp | int | | 1
+    --pooler-config | str
+    --port | int | | 8000
+    --prefill-context-parallel-size -pcp | int | | 1
+    --prefix-caching-hash-algo | str
+    --profiler-config | str
+    --pt-load-map-location | str
+    --quantization -q | str
+    --quantization-config | str
+    --ray-workers-use-nsight | bool
+    --reasoning-config | str
+    --reasoning-parser | str
+    --reasoning-parser-plugin | str
+    --renderer-num-workers | str
+    --response-role | str
+    --return-tokens-as-token-ids | bool
+    --revision | str
+    --root-path | str
+    --runner | str
+    --safetensors-load-strategy | str
+    --safetensors-prefetch-block-size | str
+    --safetensors-prefetch-num-threads | str
+    --scheduler-cls | str
+    --scheduler-reserve-full-isl | bool
+    --scheduling-policy | str
+    --seed | int | | 0
+    --served-model-name | str+
+    --show-hidden-metrics-for-version | str
+    --shutdown-timeout | str
+    --skip-mm-profiling | bool
+    --skip-tokenizer-init | bool
+    --spec-method | str
+    --spec-model | str
+    --spec-tokens | str
+    --specialize-active-lora | bool
+    --speculative-config -sc | json
+    --ssl-ca-certs | str
+    --ssl-cert-reqs | str
+    --ssl-certfile | str
+    --ssl-ciphers | str
+    --ssl-keyfile | str
+    --stream-interval | str
+    --structured-outputs-config | str
+    --tensor-parallel-size -tp | int | | 1
+    --tokenizer | str
+    --tokenizer-mode | str | auto custom deepseek_v32 deepseek_v4 hf mistral slow
+    --tokenizer-revision | str
+    --tokens-only | bool
+    --tool-call-parser | str
+    --tool-parser-plugin | str
+    --tool-server | str
+    --trust-remote-code | bool
+    --trust-request-chat-template | bool
+    --ubatch-size | str
+    --uds | str
+    --use-fp64-gumbel | bool
+    --use-tqdm-on-load | bool
+    --uvicorn-log-level | str
+    --video-pruning-rate | str
+    --weight-transfer-config | str
+    --worker-cls | str
+    --worker-extension-cls | str
+    """
+)
