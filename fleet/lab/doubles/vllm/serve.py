@@ -2,7 +2,8 @@
 
 It takes the real command line, starts as slowly, binds HTTP as late and speaks the same HTTP; it computes nothing. A
 word of a prompt counts as a token. Environment: FLEET_DOUBLE_START_SECONDS (0.8), FLEET_DOUBLE_SPEED (1: every rate
-times this), FLEET_DOUBLE_FAIL (see double/failures.py). A dead engine core answers /health with 503, as the real one does.
+times this), FLEET_DOUBLE_FAIL (see double/failures.py). Once its engine core is dead /health is
+503, as the real one's.
 """
 
 from __future__ import annotations

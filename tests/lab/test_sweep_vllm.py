@@ -1,0 +1,73 @@
+"""vLLM on one node, swept: STP and MTP, a few points of each, judged by the server's own live counters."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from fleet.results.record import Record
+from tests.lab.desk import Desk
+
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(120)]
+
+STP, MTP = "dsv4-fp4-mi355x-vllm", "dsv4-fp4-mi355x-vllm-mtp"
+TAG = "vllm/vllm-openai-rocm:v0.22.0"
+NAME = "deepseek-ai/DeepSeek-V4-Pro"
+
+
+def sweep(desk: Desk, key: str, *words: str) -> tuple[Record, ...]:
+    small = desk.inventory(trial={"prompts_per_concurrency": 2, "output": 16, "max_concurrency": 16})
+    said = desk.invoke("sweep", "--config", key, "--inventory", small, *words)
+    assert said.code == 0, said.all
+    for what in ("--max-model-len is passed", "another sequence than the public one"):
+        assert what in said.out
+    return desk.run().records()
+
+
+def test_both_arms_without_speculation(desk: Desk) -> None:
+    records = sweep(desk, STP, "--conc", "4,16")
+    ran = [(record.arm, record.conc, record.isl, record.valid) for record in records]
+    assert ran == [(arm, conc, 256, True) for arm in ("tp8-1k1k", "tp8-8k1k") for conc in (4, 16)]
+    for record in records:
+        believed(desk, record)
+        assert (record.spec, record.depth, record.chat) == ("none", 0, False)
+        after = record.evidence["server0"].after
+        assert after
+        assert (after.drafted, after.steps) == (None, None)
+        assert record.figures.acceptance_length is None
+    desk.nothing_left()
+
+
+def test_one_arm_with_mtp(desk: Desk) -> None:
+    records = sweep(desk, MTP, "--arm", "tp8-mtp2-8k1k", "--conc", "4,16")
+    assert [(record.conc, record.valid) for record in records] == [(4, True), (16, True)]
+    for record in records:
+        believed(desk, record)
+        assert (record.spec, record.depth, record.chat) == ("mtp", 2, True)
+        assert record.figures.acceptance_length
+        assert 1 < record.figures.acceptance_length <= 3
+        raw = json.loads((desk.run().path / str(record.raw)).read_text())
+        assert raw["endpoint_type"] == "openai-chat"
+        assert raw["spec_decode_acceptance_length"] == pytest.approx(record.figures.acceptance_length, rel=0.3)
+    log = (desk.run().path / "logs" / "tp8-mtp2-8k1k" / "server0.log").read_text()
+    assert "POST /v1/chat/completions" in log
+    assert "Application startup complete" in log
+    desk.nothing_left()
+
+
+def believed(desk: Desk, record: Record) -> None:
+    """Judged by the server's counters, marked, and with the public aggregate of a single node."""
+    assert record.verdict.reasons == ()
+    assert (record.double, record.trial, record.image.tag) == (True, True, TAG)
+    assert sorted(record.evidence) == ["server0"]
+    assert record.drawn
+    assert (record.drawn.client, record.drawn.public_sequence) == ("vllm bench serve", False)
+    gates = {gate.name: gate.why for gate in record.gates if gate.ok}
+    assert (
+        gates["server requests"]
+        == f"{record.prompts + record.warmups} finished, {record.prompts + record.warmups} sent"
+    )
+    agg = json.loads((desk.run().path / str(record.agg)).read_text())
+    assert (agg["model"], agg["framework"], agg["is_multinode"], agg["tp"]) == (NAME, "vllm", False, 8)
+    assert agg["p99.9_ttft"] > 0
