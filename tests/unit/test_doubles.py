@@ -26,6 +26,7 @@ from atom.entrypoints.server_flags import SERVER_FLAGS
 from double.engine import Engine
 from double.failures import Failures
 from double.flags import Flag, make_parser
+from double.load import statistics
 from double.numpy_random import NumpyRandom
 from double.rates import Acceptance, Shape, prefill_seconds, step_seconds, tokens_per_second
 
@@ -437,7 +438,7 @@ def test_lengths_are_the_public_benchmarks(count: int, outputs: list[int], sums:
 
 
 def test_percentiles_interpolate() -> None:
-    found = benchmark_serving.statistics("ttft", [0.001, 0.002, 0.003, 0.004], [90.0, 99.9])
+    found = statistics("ttft", [0.001, 0.002, 0.003, 0.004], [90.0, 99.9])
     assert {name: round(value, 9) for name, value in found.items()} == {
         "mean_ttft_ms": 2.5,
         "median_ttft_ms": 2.5,

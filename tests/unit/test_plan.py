@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import shutil
 from pathlib import Path
 
 import pytest
@@ -244,3 +245,21 @@ def test_json():
     assert data["hash6"] == made().hash6
     assert len(data["steps"]) == len(plan.steps(made()))
     assert plan.Plan.model_validate_json(made().model_dump_json()) == made()
+
+
+def test_a_draft_depth_that_tapers_splits_a_single_node_arm(tmp_path: Path) -> None:
+    """From a model file's by-conc to servers that draft as deep as their arm's name says."""
+    recipes = tmp_path / "recipes"
+    shutil.copytree(ROOT / "recipes", recipes)
+    file = recipes / "models" / "DeepSeek-V4-Pro.yaml"
+    text = file.read_text()
+    assert "mtp: {tokens: 2}" in text
+    file.write_text(text.replace("mtp: {tokens: 2}", 'mtp: {tokens: 2, by-conc: {"64": 1}}'))
+    inventory = load.inventory(ROOT / "inventories" / "example-mi355x.yaml")
+    found = plan.build(load.recipe("dsv4-fp4-mi355x-vllm-mtp", recipes, rules=True), inventory, recipes)
+    deep, shallow, *_ = found.arms
+    assert [arm.arm.name for arm in found.arms] == ["tp8-mtp2-1k1k", "tp8-mtp1-1k1k", "tp8-mtp2-8k1k", "tp8-mtp1-8k1k"]
+    assert [point.point.conc for point in deep.points] == [4, 8, 16, 32]
+    assert [point.point.conc for point in shallow.points] == [64, 128, 256, 512]
+    assert deep.servers[0].argv[-1] == '{"method":"mtp","num_speculative_tokens":2}'
+    assert shallow.servers[0].argv[-1] == '{"method":"mtp","num_speculative_tokens":1}'

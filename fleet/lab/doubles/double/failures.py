@@ -5,11 +5,12 @@
     oom-at-start          `HIP out of memory` before it is ready, exit 1
     exit-after=N[:CODE]   ends with CODE (default 1) when N requests have finished
     oom-after=N           `HIP out of memory` when the Nth request arrives, exit 1
-    core-dies-after=N     an engine core dies when N requests have finished: /health stays 200, requests get 500
+    core-dies-after=N     an engine core dies when N requests have finished: requests get 500, /health stays 200 (ATOM)
+                          or becomes 503 (vLLM)
     core-hangs-after=N    the same, but requests are never answered
     stall-request=N       the Nth request is never answered, all others are
     short-output=N        every answer ends after N tokens
-    no-accept             the mtp counters do not move
+    no-accept             the speculation counters do not move
     no-kv-params          prefill answers without kv_transfer_params
     fail-transfer=N       the Nth KV transfer that a prefill serves fails
 

@@ -10,8 +10,8 @@ HISTOGRAMS = (
     "e2e_request_latency_seconds", "inter_token_latency_seconds", "iteration_tokens_total",
     "request_decode_time_seconds", "request_generation_tokens", "request_inference_time_seconds",
     "request_max_num_generation_tokens", "request_params_max_tokens", "request_params_n",
-    "request_prefill_kv_computed_tokens", "request_prefill_time_seconds", "request_prompt_tokens", "request_queue_time_seconds",
-    "request_time_per_output_token_seconds", "time_to_first_token_seconds",
+    "request_prefill_kv_computed_tokens", "request_prefill_time_seconds", "request_prompt_tokens",
+    "request_queue_time_seconds", "request_time_per_output_token_seconds", "time_to_first_token_seconds",
 )  # fmt: skip
 COUNTERS = (
     "estimated_flops_per_gpu", "estimated_read_bytes_per_gpu", "estimated_write_bytes_per_gpu",
