@@ -328,3 +328,13 @@ def test_a_long_error_is_cut_to_one_line() -> None:
     assert gates["kv transfer"].why == "1 errors logged: a b " + "x" * 155 + "…"
     _, gates = asked(transfer_errors=["x" * 160])
     assert gates["kv transfer"].why == "1 errors logged: " + "x" * 160
+
+
+def test_a_client_is_judged_by_the_lengths_that_it_draws() -> None:
+    """One that draws ± around a mean may miss the public bounds by a token."""
+    lens = (1000,) * 39 + (1025,)
+    measurement = a_measurement(output_lens=lens, total_output_tokens=sum(lens))
+    assert not asked(measurement=measurement)[0].valid
+    verdict, gates = asked(measurement=measurement, drawn=DRAWN.model_copy(update={"output": (819, 1025)}))
+    assert verdict.valid
+    assert gates["output tokens"].why.endswith("each within 819..1025")
