@@ -228,15 +228,14 @@ def _listing(code: int, out: str, err: str) -> Listing | None:
 def differing(listings: dict[str, Listing | None]) -> str:
     """What is not the same on every host, in words; "" if all is."""
     absent = [host for host, listing in listings.items() if listing is None]
-    if absent:
-        return f"missing or empty on {', '.join(absent)}"
+    told = [f"missing or empty on {', '.join(absent)}"] if absent else []
     groups: dict[str, list[str]] = {}
     for host, listing in listings.items():
         if listing:
             groups.setdefault(f"{listing.files} files, {listing.size} bytes, {listing.digest}", []).append(host)
-    if len(groups) <= 1:
-        return ""
-    return "; ".join(f"{', '.join(hosts)}: {what}" for what, hosts in groups.items())
+    if len(groups) > 1:
+        told += [f"{', '.join(hosts)}: {what}" for what, hosts in groups.items()]
+    return "; ".join(told)
 
 
 def strangers(containers: Sequence[Container]) -> tuple[str, ...]:

@@ -162,9 +162,20 @@ def reasons(plan: Plan, hosts: Sequence[Host], found: dict[str, Findings | Fleet
         if why := probes.differing(listings):
             told.append(f"model {model}: {why}")
     for tag in dict.fromkeys(tag for need in wanted.values() for tag in need.images):
-        if good and len(good) == len(found) and not any(finding.images.get(tag) for finding in good.values()):
-            told.append(f"image {tag}: on none of {', '.join(good)}; type: docker pull {tag} on one of them")
+        told += _image_reasons(tag, good, all_asked=len(good) == len(found))
     return told
+
+
+def _image_reasons(tag: str, good: dict[str, Findings], *, all_asked: bool) -> Iterator[str]:
+    hosts: dict[str, list[str]] = {}
+    for name, finding in good.items():
+        if image := finding.images.get(tag):
+            hosts.setdefault(image.id, []).append(name)
+    if good and all_asked and not hosts:
+        yield f"image {tag}: on none of {', '.join(good)}; type: docker pull {tag} on one of them"
+    if len(hosts) > 1:
+        which = "; ".join(f"{', '.join(names)}: {image}" for image, names in hosts.items())
+        yield f"image {tag}: {which}; type: docker rmi {tag} where it is the wrong one"
 
 
 def host_reasons(

@@ -162,7 +162,13 @@ class Road:
             lines.append(f"  {fatal.time[11:23]}  {spoken(fatal.service)}   {fatal.text[:160]}{mark}")
         logs = self.folder.logs(deployment.arm.arm.name)
         lines.append(f"logs of {len(deployment.services)} services are in {logs}; {self._kept()}")
+        lines.append(f"next: {self._again(deployment)}")
         return "\n".join(lines)
+
+    def _again(self, deployment: Deployment) -> str:
+        """The line that runs the arm anew."""
+        words = ["invoke", "sweep", "--config", self.plan.key, "--arm", deployment.arm.arm.name]
+        return shlex.join([*words, "--inventory", self.plan.inventory.path, *["--trial"] * bool(self.plan.trial)])
 
     def _kept(self) -> str:
         done = [record for record in self.folder.records() if record.state == "done"]

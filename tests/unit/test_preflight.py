@@ -8,7 +8,7 @@ import pytest
 
 from fleet.errors import CommandTimeout, PreflightError, Unreachable
 from fleet.stages.preflight import needs, preflight
-from tests.world import GB, IDLE, Box, Node, World, a_plan
+from tests.world import GB, IDLE, IMAGE_ID, Box, Node, World, a_plan
 
 FIRST, SECOND = "mi355x-01", "mi355x-02"
 
@@ -95,6 +95,18 @@ def test_an_image_that_nobody_has_is_a_reason_one_that_a_host_has_is_not() -> No
     world.nodes[SECOND].images.clear()
     tag = world.tag
     assert why(world) == [f"image {tag}: on none of mi355x-01, mi355x-02; type: docker pull {tag} on one of them"]
+
+
+def test_hosts_with_different_images_are_told_with_all_other_reasons() -> None:
+    world = World()
+    tag = world.tag
+    world.nodes[SECOND].images[tag] = "sha256:other"
+    world.nodes[SECOND].ports.add(8020)
+    port, image = why(world)
+    assert port.startswith("mi355x-02: port 8020 ")
+    assert image == (
+        f"image {tag}: mi355x-01: {IMAGE_ID}; mi355x-02: sha256:other; type: docker rmi {tag} where it is the wrong one"
+    )
 
 
 def test_containers_of_another_run_are_a_reason_with_the_line_that_removes_them() -> None:

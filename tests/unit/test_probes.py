@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import socket
 import subprocess
 from pathlib import Path
@@ -149,6 +150,8 @@ def test_model_directories_for_real(tmp_path: Path):
     assert probes.differing({"n1": first, "n2": changed}).startswith("n1: 2 files, 5 bytes, ")
     assert run(probes.directory(str(tmp_path / "no"))) is None
     assert probes.differing({"n1": first, "n2": None}) == "missing or empty on n2"
+    both = probes.differing({"n1": first, "n2": None, "n3": changed})
+    assert re.fullmatch(r"missing or empty on n2; n1: 2 files, 5 bytes, \w+; n3: 2 files, 6 bytes, \w+", both)
 
 
 def test_a_model_directory_that_was_read_in_part_is_not_listed():

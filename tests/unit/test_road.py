@@ -100,7 +100,8 @@ def test_a_death_is_4_with_its_first_fatal_line_and_logs_at_home(tmp_path: Path)
     assert world.told.lines[-1] == (
         f"{death}\n"
         "  21:14:07.310  decode 0 on mi355x-02   HIP out of memory. Tried to allocate 3 GiB   ← first fatal line\n"
-        f"logs of 3 services are in {made.folder.logs('1p1d-mtp3')}; 1 finished point kept in {made.folder.path}"
+        f"logs of 3 services are in {made.folder.logs('1p1d-mtp3')}; 1 finished point kept in {made.folder.path}\n"
+        f"next: invoke sweep --config {made.plan.key} --arm 1p1d-mtp3 --inventory {made.plan.inventory.path}"
     )
     assert made.notes == [f"arm 1p1d-mtp3 ended early: {death}"]
     assert left(world) == []
