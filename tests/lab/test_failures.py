@@ -44,7 +44,7 @@ def notes(desk: Desk) -> str:
 
 def both_arms(desk: Desk, **hosts: object) -> list[str]:
     """A sweep of both arms, a point each."""
-    small = desk.inventory(trial={"max_concurrency": 4, "prompts_per_concurrency": 24}, **hosts)
+    small = desk.inventory(trial={"max_concurrency": 4, "prompts_per_concurrency": 12}, **hosts)
     return ["sweep", "--config", STP, "--conc", "256,4", "--inventory", small]
 
 
@@ -61,6 +61,7 @@ def test_a_decode_killed_in_the_middle_of_a_point_ends_its_arm_and_the_next_one_
     assert (died.arm, died.state, died.valid) == ("2p1d-dpa", "incomplete", False)
     assert "services: decode 0 on node3 died (exit 137: killed)" in died.verdict.reasons
     assert (ran.arm, ran.state, ran.valid) == ("1p1d", "done", True)
+    assert re.search(rf"^next: invoke sweep --config {STP} --arm 2p1d-dpa --inventory \S+ --trial$", said.out, re.M)
     assert "arm 2p1d-dpa ended early" in notes(desk)
     for name in ("prefill0", "prefill1", "decode0", "router", "client-c4"):
         assert (desk.run().path / "logs/2p1d-dpa" / f"{name}.log").stat().st_size
@@ -115,7 +116,7 @@ def test_a_draft_that_nobody_accepts_and_fail_fast(desk: Desk) -> None:
 
 
 def test_answers_that_are_too_short_do_not_end_the_sweep(desk: Desk) -> None:
-    small = desk.inventory(node2=fail("short-output=9"))
+    small = desk.inventory(trial={"prompts_per_concurrency": 2}, node2=fail("short-output=9"))
     said = desk.invoke(*desk.small(STP, "--keep-going", inventory=small, conc="4,8"))
     assert said.code == 1, said.all
     records = desk.run().records()
@@ -199,11 +200,13 @@ def test_all_reasons_not_to_start_are_told_at_once(desk: Desk) -> None:
     refused(desk, said)
     assert "preflight: 3 reasons not to start" in said.err
     assert "node1: port 8010 (prefill0) is taken; who: ss -ltnp 'sport = :8010'" in said.err
-    assert re.search(r"model DeepSeek-V4-Pro: .*node2.*node3|model DeepSeek-V4-Pro: .*node3.*node2", said.err, re.S)
+    assert re.search(
+        r"model DeepSeek-V4-Pro: missing or empty on node2; node1: 4 files, .*; node3: 4 files, ", said.err
+    )
     assert f"image {TAG}: on none of node1, node2, node3; type: docker pull {TAG} on one of them" in said.err
 
 
-@pytest.mark.parametrize("verb", ["cut", "crash", "refuse"])
+@pytest.mark.parametrize("verb", ["cut", "refuse"])
 def test_a_node_that_is_gone(desk: Desk, healed: Fault, verb: str) -> None:
     healed(verb, "node2")
     said = desk.invoke(*desk.small(STP), INVOKE_FLEET_TIMEOUTS_CONNECT="2s")
