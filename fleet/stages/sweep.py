@@ -80,8 +80,8 @@ class PointRunner:
     def run(self) -> Record:
         started = datetime.now(UTC)
         before = counters.settled(self.deployment)
-        start(self.labelled, [self.client])
         try:
+            start(self.labelled, [self.client])
             load = self._load(before)
         except KeyboardInterrupt:
             self._keep(self._record(started, before, {}, Load(None, "interrupted")))

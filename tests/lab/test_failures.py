@@ -44,7 +44,7 @@ def notes(desk: Desk) -> str:
 
 def both_arms(desk: Desk, **hosts: object) -> list[str]:
     """A sweep of both arms, a point each."""
-    small = desk.inventory(trial={"max_concurrency": 4, "prompts_per_concurrency": 12}, **hosts)
+    small = desk.inventory(trial={"max_concurrency": 4, "prompts_per_concurrency": 8}, **hosts)
     return ["sweep", "--config", STP, "--conc", "256,4", "--inventory", small]
 
 
@@ -247,16 +247,18 @@ def test_fail_fast_and_keep_going_exclude_each_other(desk: Desk) -> None:
     assert not desk.results.exists()
 
 
-def slow(desk: Desk, key: str = STP) -> list[str]:
-    """Two points of one arm, the second a long one."""
-    small = desk.inventory(trial={"output": 64})
-    return desk.small(key, inventory=small, conc="4,64")
+def slow(desk: Desk, conc: str) -> list[str]:
+    """Points of one arm, that at conc 64 a long one."""
+    return desk.small(STP, inventory=desk.inventory(trial={"output": 64}), conc=conc)
+
+
+def loads_64(desk: Desk) -> None:
+    until(lambda: desk.containers("node1", "name=c64", "status=running"), "the client at conc 64")
 
 
 def test_interrupted_once_in_the_middle_of_a_point(desk: Desk) -> None:
-    with desk.started(*slow(desk)) as running:
-        running.until(r"conc +4 +valid")
-        until(lambda: desk.containers("node1", "name=c64", "status=running"), "the second client")
+    with desk.started(*slow(desk, "4,64")) as running:
+        loads_64(desk)
         running.interrupt()
         said = running.end()
     assert said.code == 130, said.all
@@ -273,9 +275,8 @@ def test_interrupted_once_in_the_middle_of_a_point(desk: Desk) -> None:
 
 
 def test_interrupted_twice_then_refused_then_cleared_away(desk: Desk) -> None:
-    with desk.started(*slow(desk)) as running:
-        running.until(r"conc +4 +valid")
-        until(lambda: desk.containers("node1", "name=c64", "status=running"), "the second client")
+    with desk.started(*slow(desk, "64")) as running:
+        loads_64(desk)
         running.interrupt()
         running.until("again leaves now")
         running.interrupt()

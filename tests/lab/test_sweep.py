@@ -44,10 +44,11 @@ def sweep(desk: Desk, key: str, *words: str) -> Swept:
 
 
 def test_a_full_mtp_sweep(desk: Desk) -> None:
-    """The main job, with the lab's own inventory: staged, proven, swept, judged, cleared away."""
+    """The main job, every point of it: staged, proven, swept, judged, cleared away."""
     desk.forget_images("node2", "node3")
     assert list(desk.image_ids(TAGS[MTP])) == ["node1"]
-    swept = sweep(desk, MTP)
+    small = desk.inventory(trial={"prompts_per_concurrency": 2})
+    swept = sweep(desk, MTP, "--inventory", small)
     assert points(swept) == {"2p1d-dpa-mtp3": [64], "1p1d-mtp3": [4, 8, 16, 32, 64]}
     staged_everywhere(desk, swept)
     believed(swept)

@@ -178,15 +178,15 @@ def test_health_names_what_is_missing_and_staging_brings_it(desk: Desk) -> None:
 
 def test_health_with_a_node_that_is_cut_off(desk: Desk, healed: Fault) -> None:
     healed("cut", "node2")
-    said = desk.invoke("health", INVOKE_FLEET_TIMEOUTS_CONNECT="2s")
+    said = desk.invoke("health", INVOKE_FLEET_TIMEOUTS_CONNECT="1s")
     assert said.code == 3, said.all
     assert re.search(r"^node2 +no +-", said.out, re.M)
     assert re.search(r"^node2: .*\n.*ssh -F ", said.out, re.M)
     assert "2 of 3 hosts healthy (exit 3)" in said.out
-    as_json = desk.invoke("health", "--json", INVOKE_FLEET_TIMEOUTS_CONNECT="2s")
+    as_json = desk.invoke("health", "--json", INVOKE_FLEET_TIMEOUTS_CONNECT="1s")
     assert as_json.code == 3
     assert [host["well"] for host in as_json.json()["hosts"]] == [True, False, True]
-    ps = desk.invoke("ps", INVOKE_FLEET_TIMEOUTS_CONNECT="2s")
+    ps = desk.invoke("ps", INVOKE_FLEET_TIMEOUTS_CONNECT="1s")
     assert ps.code == 3
     assert STRANGER in ps.out
     assert "node2: " in ps.err

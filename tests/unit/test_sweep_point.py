@@ -208,19 +208,21 @@ def test_a_point_that_takes_too_long_is_stopped_and_the_next_may_run(tmp_path: P
     assert client_node(world).asked("docker stop .*client")
 
 
+@pytest.mark.parametrize(("during", "client"), [("wait", ["running"]), ("start", [])])
 def test_an_interrupted_point_is_recorded_and_its_client_left_to_teardown(
-    world: World, up: Deployment, monkeypatch: pytest.MonkeyPatch
+    world: World, up: Deployment, monkeypatch: pytest.MonkeyPatch, during: str, client: list[str]
 ) -> None:
     def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
     found = images(up)
-    monkeypatch.setattr(sweep, "wait", interrupt)
+    monkeypatch.setattr(sweep, during, interrupt)
     with pytest.raises(KeyboardInterrupt):
         run_point(up, up.arm.points[0], found)
     (record,) = up.folder.records()
     assert (record.state, record.verdict.reasons[0]) == ("incomplete", "client: stopped: interrupted")
-    assert world.box("client").state == "running"
+    boxes = client_node(world).boxes.values()
+    assert [box.state for box in boxes if box.labels.get("role") == "client"] == client
 
 
 def test_transfer_errors_that_servers_and_router_logged_are_reasons(world: World, up: Deployment) -> None:
