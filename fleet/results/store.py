@@ -87,6 +87,11 @@ class RunFolder:
     def log(self, arm: str, seat: str) -> Path:
         return self.logs(arm) / f"{_plain(seat)}.log"
 
+    def make_latest(self) -> None:
+        """Point results/latest at this run. Raises FleetError."""
+        with _told(self.path, self.path.parent / LATEST):
+            _link_latest(self.path.parent, self.path.name)
+
     def relative(self, path: Path) -> str:
         return path.relative_to(self.path).as_posix()
 
@@ -152,7 +157,7 @@ class RunFolder:
 
 
 def create(root: Path, key: str, plan_hash: str, now: datetime) -> RunFolder:
-    """Make results/<UTC YYYYMMDD-HHMMSS>-<key>-<hash6>/ and point `latest` at it.
+    """Make results/<UTC YYYYMMDD-HHMMSS>-<key>-<hash6>/. It becomes `latest` by `make_latest`, once its work begins.
 
     Two runs that start in the same second get different folders: the later one's name ends in -2. Raises FleetError.
     """
@@ -162,7 +167,6 @@ def create(root: Path, key: str, plan_hash: str, now: datetime) -> RunFolder:
     with _told(root, root / stem):
         root.mkdir(parents=True, exist_ok=True)
         folder = _new_folder(root, stem)
-        _link_latest(root, folder.name)
     return RunFolder(folder)
 
 

@@ -62,8 +62,9 @@ class Road:
         return self.code or (VALID if self._all_valid() else NOT_ALL_VALID)
 
     def _prepare(self) -> None:
-        """Preflight, then every image on its hosts."""
+        """Preflight, then every image on its hosts. A run that preflight refuses does not become the latest."""
         self.facts["hosts"] = _told(preflight(self.session, self.plan))
+        self.folder.make_latest()
         for tag, hosts in _images(self.plan).items():
             images = stage(self.session, tag, hosts)
             self.facts.setdefault("images", {})[tag] = _image_facts(images)

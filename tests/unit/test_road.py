@@ -141,6 +141,7 @@ def test_preflight_is_3_starts_nothing_and_is_in_the_summary(tmp_path: Path) -> 
     assert made.notes[0].startswith("ended early: preflight: 1 reason not to start; mi355x-02: port 8020 (decode0)")
     assert made.notes[1] == NEVER
     assert "port 8020" in summary(made)
+    assert not (made.folder.path.parent / "latest").exists()
     assert world.nodes["mi355x-01"].asked("docker run") == []
 
 

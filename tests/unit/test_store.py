@@ -36,13 +36,15 @@ def test_a_run_is_named_by_time_key_and_plan(tmp_path: Path) -> None:
 def test_two_runs_in_the_same_second_have_their_own_folders(tmp_path: Path) -> None:
     names = [store.create(tmp_path, "k", "7f3a9c", NOW).name for _ in range(3)]
     assert names == ["20261130-210405-k-7f3a9c", "20261130-210405-k-7f3a9c-2", "20261130-210405-k-7f3a9c-3"]
-    assert os.readlink(tmp_path / "latest") == names[-1]
     assert store.open(tmp_path, names[0]).name == names[0]
 
 
-def test_latest_follows_the_newest_run_and_leaves_nothing_aside(tmp_path: Path) -> None:
-    store.create(tmp_path, "k", "aaaaaa", NOW)
+def test_latest_is_the_run_that_began_last_and_leaves_nothing_aside(tmp_path: Path) -> None:
+    store.create(tmp_path, "k", "aaaaaa", NOW).make_latest()
     newer = store.create(tmp_path, "k", "bbbbbb", NOW + timedelta(seconds=1))
+    newer.make_latest()
+    store.create(tmp_path, "k", "cccccc", NOW + timedelta(seconds=2))
+    assert os.readlink(tmp_path / "latest") == newer.name
     assert store.open(tmp_path) == newer
     assert sorted(entry.name for entry in tmp_path.iterdir()) == [*store.runs(tmp_path), "latest"]
 
@@ -50,7 +52,6 @@ def test_latest_follows_the_newest_run_and_leaves_nothing_aside(tmp_path: Path) 
 def test_without_the_link_the_newest_name_is_the_latest(tmp_path: Path) -> None:
     store.create(tmp_path, "k", "aaaaaa", NOW)
     newer = store.create(tmp_path, "k", "bbbbbb", NOW + timedelta(seconds=1))
-    (tmp_path / "latest").unlink()
     assert store.open(tmp_path) == newer
 
 
