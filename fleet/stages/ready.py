@@ -47,13 +47,17 @@ def ready(deployment: Deployment, *, within: float) -> str:
         answering(deployment, [deployment.arm.router], deadline, watched=deployment.services)
     sent = through_the_front(deployment, deadline)
     pairs = prove_pairs(deployment, deadline)
-    told = f"ready in {deadline.spent():.1f} s: {sent} completions counted by all {len(workers)} workers"
+    told = f"ready in {deadline.spent():.1f} s: {_counted(sent)} by all {len(workers)} workers"
     if deployment.arm.router:
         told += f", {pairs} of {pairs} pairs answered, router sees {len(workers)} of {len(workers)}"
     return told
 
 
 # --- every service answers ------------------------------------------------------------------------------------------
+
+
+def _counted(sent: int) -> str:
+    return "1 completion counted" if sent == 1 else f"{sent} completions counted"
 
 
 def answering(
