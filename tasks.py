@@ -21,7 +21,7 @@ FLAGS = {
     "fail_fast": "stop at the first invalid point",
     "keep_going": "go on after an invalid point or a dead service (the default)",
     "json": "print JSON for scripts",
-    "run": "run folder's name under results/ (default: the latest)",
+    "run": "a run's name or its beginning, or latest (default: logs: what runs; down: all runs of yours)",
     "host": "only this host",
     "role": "only this role or seat: prefill, decode0, router, client …",
     "tail": "so many last lines of each service; 0 is all",

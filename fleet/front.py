@@ -58,7 +58,8 @@ def verb(
 def answered() -> Iterator[None]:
     """Turn what a verb raises into Invoke's Exit: its message goes to stderr, its code ends the program."""
     try:
-        yield
+        with ended_like_interrupted():
+            yield
     except Exit:
         raise
     except BrokenPipeError:
@@ -69,6 +70,23 @@ def answered() -> Iterator[None]:
         if debugging():
             message = "".join(traceback.format_exception(error)) + message
         raise Exit(message, code=code) from error
+
+
+@contextmanager
+def ended_like_interrupted() -> Iterator[None]:
+    """SIGTERM, and SIGHUP of a closed terminal, end a verb like ^C: logs come home, our containers go. An ignored
+    SIGHUP (nohup) stays ignored."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    wanted = [one for one in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(one) is not signal.SIG_IGN]
+    before = {one: signal.signal(one, interrupt) for one in wanted}
+    try:
+        yield
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler)
 
 
 def told(error: BaseException) -> tuple[str, int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import code
 import functools
+import importlib.util
 import inspect
 import sys
 from collections.abc import Callable, Iterator
@@ -210,11 +211,11 @@ def _greeting(settings: Settings, session: Session, config: str) -> str:
 
 
 def _interact(names: dict[str, Any], greeting: str) -> None:
-    try:
-        from IPython import start_ipython
-    except ImportError:
+    if importlib.util.find_spec("IPython") is None:
         _plain(names, greeting)
         return
+    from IPython import start_ipython
+
     ui.say(greeting)
     start_ipython(argv=["--no-banner", "--no-confirm-exit"], user_ns=names)
 

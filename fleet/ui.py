@@ -87,10 +87,10 @@ def results(records: Sequence[Record]) -> None:
             say(f"{row.point}: {reason}")
 
 
-def containers(found: Sequence[tuple[str, Container]]) -> None:
-    """What runs where: ours by run and seat, strangers' by name."""
+def containers(found: Sequence[tuple[str, Container]], asked: Sequence[str]) -> None:
+    """What runs where: ours by run and seat, strangers' by name. asked: the hosts that answered."""
     if not found:
-        say("no container on these hosts")
+        say(f"no container on {', '.join(asked)}" if asked else "no host answered")
         return
     titles = ("host", "seat", "state", "run", "owner", "container", "image")
     table(titles, (_container_row(host, one) for host, one in found))
@@ -146,13 +146,14 @@ def health(found: Health) -> None:
     for why in found.models:
         say(why)
     well = sum(host.well for host in found.hosts)
-    say(f"{well} of {len(found.hosts)} hosts healthy" + ("" if found.well else f" (exit {found.code})"))
+    apart = ", models are not the same" if found.models else ""
+    say(f"{well} of {len(found.hosts)} hosts healthy{apart}" + ("" if found.well else f" (exit {found.code})"))
 
 
 def _host_row(host: HostHealth, found: Health) -> tuple[str, ...]:
     finding = host.findings
     if finding is None:
-        return (host.name, "no", *["-"] * 6)
+        return (host.name, *["-"] * 7)
     images = list(finding.images.values())
     image = "-" if not images else " ".join(_image(one) for one in images)
     models = list(finding.models.values())

@@ -104,7 +104,13 @@ def sweep(
         folder = store.create(settings.results, config, made.hash, datetime.now(UTC))
         _describe(settings, folder, made)
         session.progress.line(_banner(made, folder))
-        code = Road(session, made, folder, fail_fast=fail_fast).go()
+        try:
+            code = Road(session, made, folder, fail_fast=fail_fast).go()
+        except FleetError:
+            session.progress.close()
+            if folder.records():
+                _tell_results(folder, json)
+            raise
     _tell_results(folder, json)
     return code
 
@@ -153,7 +159,7 @@ def ps(settings: Settings, *, limit: Sequence[str] = (), json: bool = False) -> 
     if json:
         ui.as_json([{"host": host, **one.model_dump()} for host, one in found])
     else:
-        ui.containers(found)
+        ui.containers(found, [host for host, answer in answers.items() if not isinstance(answer, FleetError)])
     for error in errors:
         ui.complain(error)
     return HostError.exit_code if errors else None
@@ -218,7 +224,7 @@ def down(settings: Settings, *, run: str = "", limit: Sequence[str] = (), config
 
     def wanted(container: Container) -> bool:
         name, whose = container.labels["run"], container.labels.get("owner", "?")
-        if not name.startswith(run) or (config and f"-{config}-" not in name):
+        if not name.startswith(run) or (config and not store.is_of(name, config)):
             return False
         if not run and whose != me:
             others.add(f"run {name} of {whose} is left alone; to remove it: invoke down --run {name}")
@@ -234,6 +240,8 @@ def down(settings: Settings, *, run: str = "", limit: Sequence[str] = (), config
         answers = teardown.down(session, wanted, keep)
     for line in sorted(others):
         ui.say(line)
+    if run and not any(answers.values()):
+        raise UsageError(f"no container of run {run} on {', '.join(answers)}", hint="what runs there: invoke ps")
     return _tell_removed(answers)
 
 

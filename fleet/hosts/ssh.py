@@ -60,6 +60,9 @@ paramiko_log.addHandler(logging.NullHandler())
 paramiko_log.propagate = False
 
 
+HINTED = 300
+"""Characters of a command that a hint repeats."""
+
 LOST = (OSError, EOFError, paramiko.SSHException)
 """What paramiko raises on a connection that is gone; such a channel ends without an exit code."""
 
@@ -257,7 +260,8 @@ class SSH:
         return [*(["-p", str(port)] if port else []), f"{user}@{self._target}" if user else self._target]
 
     def _hint(self, argv: Argv) -> str:
-        return f"try:  {self.ssh_line(argv)}"
+        """The same by hand. A command too long to be read is left out: what is to be tried then is the connection."""
+        return f"try:  {self.ssh_line(argv if len(quoted(argv)) <= HINTED else ['true'])}"
 
     # ------------------------------------------------------------------ one call
 

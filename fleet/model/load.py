@@ -155,7 +155,7 @@ def _extend(document: Document, key: str, folder: Path) -> list[Fault]:
         )
     if EXTENDS in base.entries:
         fault = document.fault(
-            at, f"extends: {base_key}  extends another recipe itself; one level only: extend that one"
+            at, f"extends: {base_key}  extends {base.entries[EXTENDS].value} itself; one level only: type that one"
         )
         return [fault, *_bury(document, own)]
     del own.entries[EXTENDS]

@@ -189,6 +189,11 @@ def open(root: Path, word: str = LATEST) -> RunFolder:
     raise UsageError(f"no run {word!r}", where=str(root), hint=hint)
 
 
+def is_of(name: str, key: str) -> bool:
+    """Whether a run of that name is one of that config key."""
+    return re.fullmatch(rf"\d{{8}}-\d{{6}}-{re.escape(key)}-[0-9a-f]{{6}}(-\d+)?", name) is not None
+
+
 def runs(root: Path) -> list[str]:
     """Names of all run folders, oldest first."""
     if not root.is_dir():

@@ -10,12 +10,12 @@ from pathlib import PurePosixPath
 
 from fleet import docker, probes
 from fleet.docker import Container, Image
-from fleet.errors import FleetError, PreflightError
+from fleet.errors import FleetError, LeaseHeld, PreflightError
 from fleet.model.inventory import Host
 from fleet.model.service import Service
 from fleet.plan import Plan
 from fleet.probes import Gpu, Listing
-from fleet.session import Machine, Session
+from fleet.session import Machine, Session, owner
 from fleet.stages.launch import image_on
 
 CLOCK_LIMIT = 1.0
@@ -182,12 +182,15 @@ def host_reasons(
     host: Host, want: Needs, found: Findings, *, inventory: str = "", in_use: bool = False
 ) -> Iterator[str]:
     """What is wrong with one host of this inventory file. in_use: our own services take its ports and GPUs by right."""
+    ours_by_right = in_use
     if found.clock_offset_s is None:
         yield "its clock cannot be read"
     elif abs(found.clock_offset_s) > CLOCK_LIMIT:
         yield f"its clock is off by {found.clock_offset_s:+.1f} s; type: chronyc makestep there"
     if found.ports is None:
         yield "its ports cannot be listed: is ss (iproute2) there?"
+    # Ports and GPUs that a run of fleet holds are told once, as that run.
+    in_use = in_use or any(container.state == "running" for container in found.ours)
     for port, service in want.ports.items() if not in_use else ():
         if port in (found.ports or ()):
             yield f"port {port} ({service}) is taken; who: ss -ltnp 'sport = :{port}'"
@@ -200,7 +203,7 @@ def host_reasons(
         yield f"the free space at {host.scratch} cannot be found out"
     elif free < FREE_SCRATCH:
         yield f"{free / 1e9:.1f} GB free at {host.scratch}, {FREE_SCRATCH / 1e9:.1f} GB are needed"
-    for run, names in _runs(found.ours).items() if not in_use else ():
+    for run, names in _runs(found.ours).items() if not ours_by_right else ():
         line = shlex.join(["invoke", "down", "--run", run, *(["--inventory", inventory] if inventory else [])])
         yield f"run {run} has containers here ({', '.join(names)}); type: {line}"
 
@@ -210,6 +213,17 @@ def _runs(containers: Sequence[Container]) -> dict[str, list[str]]:
     for container in containers:
         grouped.setdefault(container.labels["run"], []).append(f"{container.name} {container.state}")
     return grouped
+
+
+def _held(found: dict[str, Findings]) -> list[str]:
+    """Hosts on which a run of somebody else is under way."""
+    told = []
+    for host, finding in found.items():
+        for container in finding.ours:
+            whose = container.labels.get("owner", "somebody")
+            if container.state == "running" and whose != owner():
+                told.append(f"{host} is in use by run {container.labels['run']} of {whose} ({container.name})")
+    return told
 
 
 def unreachable_peers(session: Session, plan: Plan) -> list[str]:
@@ -223,7 +237,7 @@ def unreachable_peers(session: Session, plan: Plan) -> list[str]:
             if not met.reachable:
                 told.setdefault((address, met.state), []).append(port)
         return [
-            f"{machine.name} → {address}: {state} on ports {', '.join(map(str, ports))}"
+            f"{machine.name} → {address}: {state} on ports {', '.join(map(str, ports))}{_remedy(state)}"
             for (address, state), ports in told.items()
         ]
 
@@ -232,11 +246,20 @@ def unreachable_peers(session: Session, plan: Plan) -> list[str]:
     return [why for answer in answers.values() for why in (answer if isinstance(answer, list) else [str(answer)])]
 
 
+def _remedy(state: str) -> str:
+    return "; write its IP into the inventory: fabric: {address: …}" if state == "unknown name" else ""
+
+
 def preflight(session: Session, plan: Plan) -> dict[str, Findings]:
-    """Raises PreflightError with all reasons. Strangers' containers are named and never touched."""
+    """Raises PreflightError with all reasons, LeaseHeld where another owner's run is under way.
+
+    Strangers' containers are named and never touched.
+    """
     found = look(session, needs(plan))
-    told = reasons(plan, session.inventory.hosts, found)
     good = {name: finding for name, finding in found.items() if not isinstance(finding, FleetError)}
+    if held := _held(good):
+        raise LeaseHeld("\n".join(held), hint="wait until it ends; what runs there: invoke ps")
+    told = reasons(plan, session.inventory.hosts, found)
     if len(good) == len(found):
         told += unreachable_peers(session, plan)
     if told:

@@ -226,7 +226,8 @@ def _down(folder: RunFolder, plan: Plan) -> str:
 def _heading(arm: ArmPlan) -> str:
     one = arm.arm
     concs = " ".join(str(planned.point.conc) for planned in arm.points)
-    return f"arm {one.name}   {one.isl}/{one.osl}   conc {concs}   {sum(one.gpus.values())} GPUs"
+    lengths = " ".join(dict.fromkeys(f"{planned.point.isl}/{planned.point.osl}" for planned in arm.points))
+    return f"arm {one.name}   {lengths}   conc {concs}   {sum(one.gpus.values())} GPUs"
 
 
 def _images(plan: Plan) -> dict[str, list[str]]:

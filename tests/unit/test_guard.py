@@ -296,12 +296,13 @@ def start(project: Path, verb: str, **environment: str) -> subprocess.Popen[str]
     )
 
 
-def test_interrupt_ends_with_130(project: Path) -> None:
+@pytest.mark.parametrize("one", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_interrupts_end_with_130(project: Path, one: signal.Signals) -> None:
     waiting = start(project, "wait")
     assert waiting.stdout is not None
     assert waiting.stdout.readline() == "waiting\n"
     began = time.monotonic()
-    waiting.send_signal(signal.SIGINT)
+    waiting.send_signal(one)
     _, stderr = waiting.communicate(timeout=30)
     assert (waiting.returncode, stderr) == (130, "interrupted\n")
     assert time.monotonic() - began < 30

@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from fleet.errors import CommandTimeout, PreflightError, Unreachable
+from fleet.errors import CommandTimeout, LeaseHeld, PreflightError, Unreachable
+from fleet.session import owner
 from fleet.stages.preflight import needs, preflight
 from tests.world import GB, IDLE, IMAGE_ID, Box, Node, World, a_plan
 
@@ -109,11 +110,25 @@ def test_hosts_with_different_images_are_told_with_all_other_reasons() -> None:
     )
 
 
-def test_containers_of_another_run_are_a_reason_with_the_line_that_removes_them() -> None:
+def test_containers_of_a_run_of_ours_are_a_reason_with_the_line_that_removes_them() -> None:
     world = World()
-    world.nodes[FIRST].boxes["fleet-1"] = Box("fleet-1", labels={"run": "20261130-r", "role": "prefill", "rank": "0"})
+    labels = {"run": "20261130-r", "role": "prefill", "rank": "0", "owner": owner()}
+    world.nodes[FIRST].boxes["fleet-1"] = Box("fleet-1", labels=labels)
+    world.nodes[FIRST].ports.add(8010)  # it is that run's: told once
     line = "invoke down --run 20261130-r --inventory inventories/example-mi355x.yaml"
     assert why(world) == [f"{FIRST}: run 20261130-r has containers here (fleet-1 running); type: {line}"]
+
+
+def test_a_run_of_another_owner_holds_its_hosts() -> None:
+    world = World()
+    labels = {"run": "20261130-r", "role": "prefill", "rank": "0", "owner": "ops2@bastion"}
+    world.nodes[FIRST].boxes["fleet-1"] = Box("fleet-1", labels=labels)
+    with pytest.raises(LeaseHeld, match=f"{FIRST} is in use by run 20261130-r of ops2@bastion \\(fleet-1\\)") as told:
+        preflight(world.session, world.plan)
+    assert (told.value.exit_code, told.value.hint) == (5, "wait until it ends; what runs there: invoke ps")
+    world.nodes[FIRST].boxes["fleet-1"].state = "exited"
+    with pytest.raises(PreflightError, match="has containers here"):
+        preflight(world.session, world.plan)
 
 
 def test_strangers_are_named_and_not_touched() -> None:

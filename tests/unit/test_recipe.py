@@ -248,7 +248,7 @@ def test_one_level_only(tmp_path: Path) -> None:
     folder = extending(tmp_path, "more:\n  extends: one\n")
     (folder / "most.yaml").write_text("most:\n  extends: more\n")
     assert told(load.recipe, "most", folder) == [
-        (2, "extends: more  extends another recipe itself; one level only: extend that one")
+        (2, "extends: more  extends one itself; one level only: type that one")
     ]
 
 

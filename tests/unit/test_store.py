@@ -222,3 +222,8 @@ def test_not_a_number_is_not_written(folder: store.RunFolder) -> None:
     with pytest.raises(ValueError, match="JSON compliant"):
         folder.write_json(folder.facts, {"x": float("nan")})
     assert not folder.facts.exists()
+
+
+def test_a_runs_name_tells_its_key() -> None:
+    assert store.is_of("20261130-210405-dsv4-atom-7f3a9c-2", "dsv4-atom")
+    assert not store.is_of("20261130-210405-dsv4-atom-mtp-7f3a9c", "dsv4-atom")

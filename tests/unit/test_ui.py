@@ -64,10 +64,16 @@ def test_containers_name_ours_by_seat_and_strangers(capsys: pytest.CaptureFixtur
     labels = {"run": "r1", "role": "decode", "rank": "0", "owner": "ops@here"}
     found = [Container(id="1", name="fleet-1", image="i:1", state="running", status="Up 2 m", labels=labels)]
     found += [Container(id="2", name="web", image="nginx:1", state="running", status="Up 9 d")]
-    ui.containers([("n1", one) for one in found])
+    ui.containers([("n1", one) for one in found], ["n1"])
     rows = [line.split("  ") for line in re.sub(" {2,}", "  ", capsys.readouterr().out).splitlines()]
     assert rows[1] == ["n1", "decode0", "Up 2 m", "r1", "ops@here", "fleet-1", "i:1"]
     assert rows[2] == ["n1", "stranger", "Up 9 d", "-", "-", "web", "nginx:1"]
+
+
+def test_no_container_is_said_of_the_hosts_that_answered(capsys: pytest.CaptureFixture[str]) -> None:
+    ui.containers([], ["n1", "n3"])
+    ui.containers([], [])
+    assert capsys.readouterr().out == "no container on n1, n3\nno host answered\n"
 
 
 def test_health_is_a_table_then_words(capsys: pytest.CaptureFixture[str]) -> None:
@@ -76,7 +82,7 @@ def test_health_is_a_table_then_words(capsys: pytest.CaptureFixture[str]) -> Non
     world.nodes["mi355x-01"].first = [(lambda argv: True, HostError("refused", where="mi355x-01"))]
     ui.health(health(world.session, world.plan))
     lines = capsys.readouterr().out.splitlines()
-    assert lines[1].split() == ["mi355x-01", "no", *["-"] * 6]
+    assert lines[1].split() == ["mi355x-01", *["-"] * 7]
     assert "8 idle" in lines[2]
     assert "a4a4a4" in lines[2]
     assert lines[3:] == [
