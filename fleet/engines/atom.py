@@ -13,7 +13,7 @@ from typing import Any, Literal
 from fleet.errors import NotReady
 from fleet.model import prometheus
 from fleet.model.arm import Arm, Workers
-from fleet.model.base import KebabModel
+from fleet.model.base import Fraction, KebabModel, Positive
 from fleet.model.check import Check, Response, answered, serves
 from fleet.model.evidence import Counters
 from fleet.model.inventory import Host
@@ -129,11 +129,11 @@ class Options(KebabModel):
     """
 
     kv_cache_dtype: Literal["bf16", "fp8"] | None = None
-    block_size: int | None = None
-    memory_fraction: float | None = None
+    block_size: Positive | None = None
+    memory_fraction: Fraction | None = None
     prefix_caching: bool | None = None
-    prefill_max_num_seqs: int = 256
-    cudagraph_max: int = 256
+    prefill_max_num_seqs: Positive = 256
+    cudagraph_max: Positive = 256
     env: dict[str, str] = {}
     dpa_env: dict[str, str] = {}
     mtp: Mtp | None = None

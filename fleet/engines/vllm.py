@@ -12,7 +12,7 @@ from typing import Any, Literal
 from fleet.errors import NotReady
 from fleet.model import prometheus
 from fleet.model.arm import Arm, Workers
-from fleet.model.base import KebabModel
+from fleet.model.base import Fraction, KebabModel, Positive
 from fleet.model.check import Check, Response, answered, serves
 from fleet.model.evidence import Counters
 from fleet.model.inventory import Host
@@ -131,8 +131,8 @@ class Options(KebabModel):
     """
 
     kv_cache_dtype: str | None = None
-    block_size: int | None = None
-    memory_fraction: float | None = None
+    block_size: Positive | None = None
+    memory_fraction: Fraction | None = None
     prefix_caching: bool | None = None
     async_scheduling: bool | None = None
     executor: Literal["mp", "uni", "ray"] | None = None

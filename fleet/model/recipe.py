@@ -10,13 +10,11 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from fleet.errors import Fault
-from fleet.model.base import KebabModel
+from fleet.model.base import Fraction, KebabModel, Positive
 from fleet.model.schema import Keys, check, owner, wrong
 from fleet.model.yamlfile import Document
 
 Text = Annotated[str, Field(min_length=1)]
-Positive = Annotated[int, Field(gt=0)]
-Share = Annotated[float, Field(gt=0, le=1)]
 Speculation = Literal["mtp", "draft_model", "none"]
 
 
@@ -97,12 +95,12 @@ class MultiSequence(KebabModel):
 
 
 class AgenticSingle(KebabModel):
-    dram_utilization: Share | None = None
+    dram_utilization: Fraction | None = None
     search_space: list[AgenticSingleEntry] = Field(min_length=1)
 
 
 class AgenticMulti(KebabModel):
-    dram_utilization: Share | None = None
+    dram_utilization: Fraction | None = None
     search_space: list[AgenticMultiEntry] = Field(min_length=1)
 
 

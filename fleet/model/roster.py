@@ -29,6 +29,8 @@ PROVISIONS = ("static", "lab")
 MERGED = ("env",)
 """Host variables that merge over the levels; all others replace."""
 
+_MOUNT = re.compile(r"/[^:]*:/[^:]*(:(ro|rw))?")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
 
 
@@ -206,7 +208,7 @@ def _host(document: Document, name: str, seen: _Seen, faults: list[Fault]) -> Ho
     )
     host, wrongs = check(own, ("host",), Host)
     faults += wrongs
-    faults += _ranges(own)
+    faults += [*_ranges(own), *_places(own)]
     return host
 
 
@@ -234,6 +236,22 @@ def _ranges(document: Document) -> Iterator[Fault]:
         node = document.node("host", key)
         if node is not None and type(node.value) is int and not low <= node.value <= high:
             yield wrong(document, ("host", key), f"from {low} to {high} expected")
+
+
+def _places(document: Document) -> Iterator[Fault]:
+    """Paths on the host are absolute, variables have names, mounts are source:target[:ro]."""
+    for key in ("models", "scratch"):
+        node = document.node("host", key)
+        if node is not None and isinstance(node.value, str) and not node.value.startswith("/"):
+            yield wrong(document, ("host", key), f"an absolute path expected; type /{node.value.lstrip('./')}")
+    mounts = document.node("host", "mounts")
+    for index, one in enumerate(mounts.items if mounts else ()):
+        if isinstance(one.value, str) and not _MOUNT.fullmatch(one.value):
+            yield wrong(document, ("host", "mounts", index), "/source:/target or /source:/target:ro expected")
+    env = document.node("host", "env")
+    for name, value in env.entries.items() if env else ():
+        if not _VARIABLE.fullmatch(name) or "\n" in str(value.value):
+            yield wrong(document, ("host", "env", name), "a variable's name and a value of one line expected")
 
 
 def _general(document: Document, faults: list[Fault]) -> dict[str, object]:

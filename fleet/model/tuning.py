@@ -10,13 +10,12 @@ from pydantic import BaseModel, Field
 
 from fleet.errors import Fault, FileFaults
 from fleet.model import yamlfile
-from fleet.model.base import KebabModel
+from fleet.model.base import KebabModel, Positive
 from fleet.model.near import did_you_mean
 from fleet.model.schema import check
 from fleet.model.yamlfile import Document
 
 M = TypeVar("M", bound=BaseModel)
-Positive = Annotated[int, Field(gt=0)]
 
 
 class Draft(KebabModel):

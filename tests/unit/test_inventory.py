@@ -108,6 +108,9 @@ def test_an_unknown_limit_names_the_nearest(tmp_path: Path) -> None:
 
 
 FAULTS = [
+    (("gpus: 8", "scratch: tmp/x"), 4, "scratch: tmp/x  an absolute path expected; type /tmp/x"),
+    (("gpus: 8", "mounts: [x]"), 4, "mounts[0]: x  /source:/target or /source:/target:ro expected"),
+    (("{A: \"all\"", "{A=1: \"all\""), 6, "A=1: \"all\"  a variable's name and a value of one line expected"),
     (("gpus: 8", "gpu_count: 8"), 4, "gpu_count  unknown key in vars"),
     (("gpus: 8", "gpuss: 8"), 4, "gpuss  unknown key in vars; did you mean gpus?"),
     (("gpus: 0", "gpuss: 0"), 9, "gpuss  unknown key in login; did you mean gpus?"),

@@ -7,6 +7,7 @@ from typing import Literal
 
 import pytest
 
+from fleet.engines import atom, vllm
 from fleet.model import load, tuning
 from fleet.model.base import KebabModel
 from tests.unit.describing import RECIPES, edited, told
@@ -48,7 +49,7 @@ M-1:
 
 
 def folder(tmp_path: Path, *edits: tuple[str, str]) -> Path:
-    (tmp_path / "models").mkdir()
+    (tmp_path / "models").mkdir(parents=True)
     (tmp_path / "models" / "M-1.yaml").write_text(edited(MODEL, *edits))
     return tmp_path
 
@@ -127,3 +128,11 @@ def test_faults(tmp_path: Path, edit: tuple[str, str], line: int, text: str) -> 
 
 def test_a_model_without_a_file_names_the_near_ones(tmp_path: Path) -> None:
     assert told(load.model_facts, "a/M-11", folder(tmp_path)) == [(0, "no such file; did you mean M-1.yaml?")]
+
+
+def test_shares_and_sizes_of_the_engines_are_bounded(tmp_path: Path) -> None:
+    sizes = ("block-size: 16", "block-size: 0"), ("memory-fraction: 0.85", "memory-fraction: 85")
+    for options in (atom.Options, vllm.Options):
+        wrong = told(load.tuning, "a/M-1", "f", folder(tmp_path / options.__module__, *sizes), options)
+        assert (9, "block-size: 0  must be above 0") in wrong
+        assert (10, "memory-fraction: 85  must be at most 1") in wrong
