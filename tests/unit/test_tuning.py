@@ -135,4 +135,4 @@ def test_shares_and_sizes_of_the_engines_are_bounded(tmp_path: Path) -> None:
     for options in (atom.Options, vllm.Options):
         wrong = told(load.tuning, "a/M-1", "f", folder(tmp_path / options.__module__, *sizes), options)
         assert (9, "block-size: 0  must be above 0") in wrong
-        assert (10, "memory-fraction: 85  must be at most 1") in wrong
+        assert (10, "memory-fraction: 85  must be at most 1.0") in wrong
