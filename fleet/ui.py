@@ -153,7 +153,7 @@ def health(found: Health) -> None:
 def _host_row(host: HostHealth, found: Health) -> tuple[str, ...]:
     finding = host.findings
     if finding is None:
-        return (host.name, *["-"] * 7)
+        return (host.name, "yes" if host.reached else "no", *["-"] * 6)
     images = list(finding.images.values())
     image = "-" if not images else " ".join(_image(one) for one in images)
     models = list(finding.models.values())

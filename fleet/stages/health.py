@@ -8,7 +8,7 @@ from typing import Any
 
 from fleet import probes
 from fleet.docker import Container
-from fleet.errors import FleetError, HostError
+from fleet.errors import CommandTimeout, FleetError, HostError, HostKeyError, LoginError, Unreachable
 from fleet.model.inventory import Host
 from fleet.model.service import Service
 from fleet.plan import ArmPlan, Plan
@@ -23,12 +23,13 @@ Known = dict[tuple[str, str, str], tuple[ArmPlan, Service]]
 
 @dataclass(frozen=True)
 class HostHealth:
-    """One host. `faults` is empty when all is well; `error` is why it could not be asked at all."""
+    """One host. `faults` is empty when all is well; `error`: why it could not be asked; `reached`: by SSH."""
 
     name: str
     findings: Findings | None
     faults: tuple[str, ...]
     error: str = ""
+    reached: bool = True
     strangers: tuple[str, ...] = ()
 
     @property
@@ -110,7 +111,8 @@ def health(session: Session, plan: Plan | None) -> Health:
 
 def _host(host: Host, want: Needs, finding: Findings | FleetError, stage: str) -> HostHealth:
     if isinstance(finding, FleetError):
-        return HostHealth(host.name, None, (), error=str(finding))
+        reached = not isinstance(finding, (Unreachable, HostKeyError, LoginError, CommandTimeout))
+        return HostHealth(host.name, None, (), error=str(finding), reached=reached)
     in_use = any(container.state == "running" for container in finding.ours)
     faults = list(preflight.host_reasons(host, want, finding, in_use=in_use))
     faults += [f"image {tag} is not here; {stage}" for tag, image in finding.images.items() if not image]

@@ -82,7 +82,7 @@ def test_health_is_a_table_then_words(capsys: pytest.CaptureFixture[str]) -> Non
     world.nodes["mi355x-01"].first = [(lambda argv: True, HostError("refused", where="mi355x-01"))]
     ui.health(health(world.session, world.plan))
     lines = capsys.readouterr().out.splitlines()
-    assert lines[1].split() == ["mi355x-01", *["-"] * 7]
+    assert lines[1].split() == ["mi355x-01", "yes", *["-"] * 6]
     assert "8 idle" in lines[2]
     assert "a4a4a4" in lines[2]
     assert lines[3:] == [
