@@ -45,6 +45,10 @@ check: $(VENV)/.installed-dev ## ruff and mypy --strict
 	@$(VENV)/bin/ruff format --check .
 	@$(VENV)/bin/mypy
 
+.PHONY: bench
+bench: install ## measure fleet itself: invoke --list, fan-out (docs/bench.md)
+	@$(VENV)/bin/python tests/bench/list.py
+
 .PHONY: lab-down
 lab-down: install ## take the lab down and remove all it made
 	@$(INVOKE) lab.down

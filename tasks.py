@@ -28,6 +28,7 @@ FLAGS = {
     "from": "read the config from this master file, not from recipes/",
     "evals": "which evaluation entries: default, none, only or all",
     "nodes": "how many nodes",
+    "shell": "bash or zsh",
 }
 
 
@@ -134,6 +135,14 @@ def shell(c: Any, inventory: str = "", config: str = "") -> int | None:
 
 
 @verb(FLAGS)
+def completion(c: Any, shell: str = "") -> None:
+    """Print what makes Tab complete verbs, flags, keys, hosts and runs in a shell."""
+    from fleet.completion import script
+
+    script(shell)
+
+
+@verb(FLAGS)
 def expand(c: Any, config: str = "", from_: str = "", evals: str = "default", json: bool = False) -> int | None:
     """Show the matrix entries a config expands to, as the public generator writes them."""
     from fleet import verbs
@@ -188,6 +197,7 @@ ns = Collection(
     logs,
     down,
     shell,
+    completion,
     _group("stage", {"image": image}, default="image"),
     _group("config", {"expand": expand}),
     _group("lab", {"install": install, "up": up, "down": lab_down, "status": status}),

@@ -77,7 +77,7 @@ def check(argv: Sequence[str], verbs: Mapping[str, Verb], core: Verb) -> Refusal
     """The first thing wrong with `argv` (argv[0] is the program), or None when Invoke can have it."""
     if _completing(argv, core):
         return None
-    words, body = list(_words(argv, verbs, core)), _body(argv)
+    words, body = list(split(argv, verbs, core)), _body(argv)
     seen: list[Word] = []
     for word in words:
         refusal = _judge(word, seen, words, body, verbs, core)
@@ -91,7 +91,7 @@ def detour(argv: Sequence[str], verbs: Mapping[str, Verb], core: Verb) -> list[s
     """The arguments that answer a plea for help without doing any work, or None when `argv` is no such plea."""
     if _completing(argv, core):
         return None
-    words = list(_words(argv, verbs, core))
+    words = list(split(argv, verbs, core))
     for word in words:
         if word.verb and word.kind == "flag" and word.text in HELP:
             return ["--help", word.verb]
@@ -128,6 +128,11 @@ def guard(collection: Any, argv: MutableSequence[str] = sys.argv) -> None:
     from invoke.main import program
 
     verbs, core = verbs_of(collection), core_of(program)
+    if _completing(argv, core):
+        from fleet import completion
+
+        completion.answer(argv, verbs, core)
+        raise Exit(code=0)
     instead = detour(argv, verbs, core)
     if instead is not None or not any(word in verbs for word in argv[1:]):
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `invoke --list | head` is no fault
@@ -172,7 +177,8 @@ def _completing(argv: Sequence[str], core: Verb) -> bool:
     return "--complete" in core.flags and "--complete" in _body(argv)
 
 
-def _words(argv: Sequence[str], verbs: Mapping[str, Verb], core: Verb) -> Iterator[Word]:
+def split(argv: Sequence[str], verbs: Mapping[str, Verb], core: Verb) -> Iterator[Word]:
+    """The parts of a command line (argv[0] is the program), up to `--`."""
     body = _body(argv)
     verb, at = core, 1
     while at < len(body):

@@ -1,0 +1,141 @@
+"""What a shell offers at the Tab key: verbs, flags, and our names behind the flags that take one.
+
+Invoke's completion knows no values, and its script (--print-completion-script, printed before tasks.py is loaded) does
+not tell whether the last word is finished. So both halves are here: the script of `invoke completion`, and the answer
+to `invoke --complete -- WORD…` with the words up to the cursor; the last is the one being typed, "" at its beginning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
+
+from fleet.errors import FleetError, UsageError
+from fleet.front import ROOT, settings
+from fleet.guard import Verb, Word, split
+
+if TYPE_CHECKING:
+    from fleet.settings import Settings
+
+SCRIPTS = {
+    # bash splits at the = of --config=KEY, zsh does not: `candidates` answers both.
+    "bash": """_fleet_complete() {
+    local IFS=$'\\n'
+    COMPREPLY=( $("$1" --complete -- "${COMP_WORDS[@]:0:COMP_CWORD+1}" 2>/dev/null) )
+}
+complete -o default -F _fleet_complete inv invoke
+""",
+    "zsh": """_fleet_complete() {
+    local -a found
+    found=( ${(f)"$("$words[1]" --complete -- "${(@)words[1,CURRENT]}" 2>/dev/null)"} )
+    if (( $#found )); then compadd -a found; else _files; fi
+}
+(( $+functions[compdef] )) || { autoload -Uz compinit && compinit -D }
+compdef _fleet_complete inv invoke
+""",
+}
+
+Names = Callable[[str], Iterable[str]]
+"""The names that may stand behind a flag; none where it takes no name."""
+
+
+def candidates(line: Sequence[str], verbs: Mapping[str, Verb], core: Verb, names: Names) -> list[str]:
+    """What the last word of `line` may become. line[0] is the program."""
+    joined = _joined(line)
+    typed = joined[-1] if len(joined) > 1 else ""
+    words = list(split(joined[:-1], verbs, core))
+    last = words[-1] if words else None
+    if last and last.flag and last.flag.takes_value and last.value is None:
+        return _values(last.flag.name, last.flag.many, typed, names)
+    name, equals, value = typed.partition("=")
+    verb = verbs[last.verb] if last and last.verb else core
+    if equals and name in verb.flags:
+        found = _values(verb.flags[name].name, verb.flags[name].many, value, names)
+        return [f"{name}={one}" for one in found] if line[-1] == typed else found
+    return [word for word in (*_flags(verb, words, typed), *verbs) if word.startswith(typed)]
+
+
+def _joined(line: Sequence[str]) -> list[str]:
+    """`--config`, `=`, `KEY`, as bash tells them, in one word."""
+    joined: list[str] = []
+    for word in line:
+        if joined and (word == "=" or joined[-1].endswith("=")) and joined[-1].startswith("--"):
+            joined[-1] += word
+        else:
+            joined.append(word)
+    return joined
+
+
+def _values(flag: str, many: bool, typed: str, names: Names) -> list[str]:
+    """The flag's names; behind a comma those that are not in the list yet."""
+    before, comma, begun = typed.rpartition(",") if many else ("", "", typed)
+    listed = before.split(",")
+    return [f"{before}{comma}{one}" for one in names(flag) if one.startswith(begun) and one not in listed]
+
+
+def _flags(verb: Verb, words: Sequence[Word], typed: str) -> list[str]:
+    """The long flags that may come now. Without a dash only a verb's own are worth a line."""
+    if not verb.name and not typed:
+        return []
+    given = {word.flag.name for word in words if word.flag and word.verb == verb.name and not word.flag.many}
+    return [name for name, flag in verb.flags.items() if name.startswith("--") and flag.name not in given]
+
+
+def names_here(line: Sequence[str]) -> Names:
+    """The names that this project's files hold now. Files that cannot be read hold none: a shell is no place to say."""
+
+    def names(flag: str) -> list[str]:
+        try:
+            return _names(flag, _settings(line))
+        except (FleetError, OSError):
+            return []
+
+    return names
+
+
+def _settings(line: Sequence[str]) -> Settings:
+    from invoke.config import Config
+
+    config = Config(project_location=ROOT)
+    config.load_project()
+    config.load_shell_env()
+    given = [after for word, after in pairwise(line) if word == "--inventory"]
+    return settings(SimpleNamespace(config=config), given[-1] if given else "")
+
+
+def _names(flag: str, here: Settings) -> list[str]:
+    if flag == "--config":
+        from fleet.model.load import recipe_keys
+
+        return recipe_keys(here.recipes)
+    if flag == "--run":
+        from fleet.results.store import LATEST, runs
+
+        found = runs(here.results)
+        return [LATEST, *found] if found else []
+    if flag in ("--limit", "--host"):
+        from fleet.model.roster import inventory
+
+        hosts = inventory(Path(here.inventory)).hosts
+        groups = {group: None for host in hosts for group in host.groups} if flag == "--limit" else {}
+        return [*(host.name for host in hosts), *groups]
+    fixed = {"--evals": ["default", "none", "only", "all"], "--shell": list(SCRIPTS)}
+    return fixed.get(flag, [])
+
+
+def script(shell: str) -> None:
+    """Print what a shell is to source. UsageError for a shell that has none."""
+    if shell not in SCRIPTS:
+        what = f"--shell takes bash or zsh, {shell!r} was given" if shell else "which shell? there are: bash, zsh"
+        raise UsageError(what, hint="type: invoke completion --shell bash")
+    print(SCRIPTS[shell], end="")
+
+
+def answer(argv: Sequence[str], verbs: Mapping[str, Verb], core: Verb) -> None:
+    """Print what may come, one a line."""
+    line = argv[argv.index("--") + 1 :] if "--" in argv else []
+    for word in candidates(line, verbs, core, names_here(line)):
+        print(word)
