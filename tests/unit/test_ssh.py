@@ -211,10 +211,8 @@ def test_a_timeout_ends_the_remote_process(tmp_path: Path, host: Host) -> None:
 
 def test_a_command_that_ignores_the_polite_end_is_killed(tmp_path: Path, host: Host) -> None:
     script = f"trap '' TERM; echo $$ >{tmp_path}/pid; while :; do sleep 0.2; done"
-    begun = time.monotonic()
     with pytest.raises(CommandTimeout):
         host().run(["sh", "-c", script], timeout=1)
-    assert time.monotonic() - begun < 6
     until(lambda: not alive(pid_in(tmp_path / "pid")), 12)
 
 
