@@ -108,12 +108,13 @@ class LabError(FleetError):
 
 
 class PreflightError(FleetError):
-    """All reasons why the hosts cannot run the plan."""
+    """All reasons why the hosts cannot run the plan. `hosts`: those a reason is about."""
 
     exit_code = 3
 
-    def __init__(self, reasons: Sequence[str], *, hint: str = "nothing was started") -> None:
+    def __init__(self, reasons: Sequence[str], *, hosts: Sequence[str] = (), hint: str = "nothing was started") -> None:
         self.reasons = tuple(reasons)
+        self.hosts = tuple(hosts)
         count = len(self.reasons)
         head = f"preflight: {count} reason{'s' if count != 1 else ''} not to start"
         super().__init__("\n".join([head, *(f"  {reason}" for reason in self.reasons)]), hint=hint)

@@ -15,15 +15,16 @@ from typing import get_args
 from fleet import plan as plans
 from fleet import ui
 from fleet.docker import Container
-from fleet.errors import FleetError, HostError, UsageError
+from fleet.errors import FleetError, HostError, PreflightError, UsageError
 from fleet.lab import image, packages
 from fleet.lab.lab import Lab
 from fleet.lab.node import NodeStatus
-from fleet.model import load, matrix
+from fleet.model import limits, load, matrix
 from fleet.model.inventory import Inventory, Trial
+from fleet.model.limits import LAST_FAILED
 from fleet.model.near import did_you_mean, nearest
 from fleet.plan import Plan
-from fleet.results import store
+from fleet.results import lastfailed, store
 from fleet.results.record import latest
 from fleet.results.store import RunFolder
 from fleet.session import Machine, Session, connect, owner
@@ -38,7 +39,9 @@ CACHE = Path(__file__).resolve().parent.parent / ".lab"
 
 
 def _inventory(settings: Settings, limit: Sequence[str]) -> Inventory:
-    return load.limit(load.inventory(settings.inventory), limit)
+    failed = any(word.lstrip("&!") == f"@{LAST_FAILED}" for word in limits.words(limit))
+    sets = {LAST_FAILED: lastfailed.read(settings.results)} if failed else {}
+    return load.limit(load.inventory(settings.inventory), limit, sets)
 
 
 def _trial(inventory: Inventory, asked: bool) -> Trial | None:
@@ -104,8 +107,10 @@ def sweep(
         folder = store.create(settings.results, config, made.hash, datetime.now(UTC))
         _describe(settings, folder, made)
         session.progress.line(_banner(made, folder))
+        road = Road(session, made, folder, fail_fast=fail_fast)
         try:
-            code = Road(session, made, folder, fail_fast=fail_fast).go()
+            with _preflight_kept(settings, road):
+                code = road.go()
         except FleetError:
             session.progress.close()
             if folder.records():
@@ -113,6 +118,19 @@ def sweep(
             raise
     _tell_results(folder, json)
     return code
+
+
+@contextmanager
+def _preflight_kept(settings: Settings, road: Road) -> Iterator[None]:
+    """Keep which hosts a preflight refused, none if it passed, for `--limit @last-failed`."""
+    try:
+        yield
+    except PreflightError as error:
+        lastfailed.write(settings.results, "preflight", error.hosts)
+        raise
+    finally:
+        if "hosts" in road.facts:
+            lastfailed.write(settings.results, "preflight", ())
 
 
 def _describe(settings: Settings, folder: RunFolder, made: Plan) -> None:
@@ -143,6 +161,7 @@ def health(settings: Settings, *, config: str = "", limit: Sequence[str] = (), j
     made = _plan(settings, inventory, config) if config else None
     with _session(settings, inventory, json=json) as session:
         found = healths.health(session, made)
+    lastfailed.write(settings.results, "health", found.failed)
     if json:
         ui.as_json(found.to_json())
     else:

@@ -10,10 +10,11 @@ import yaml
 
 from fleet.errors import Fault, FileFaults, UsageError
 from fleet.model import yamlfile
+from fleet.model.limits import limit
 from fleet.model.near import did_you_mean, nearest, ranked
 from fleet.model.recipe import Hardware, Recipe, validated
 from fleet.model.recipe_rules import declared
-from fleet.model.roster import inventory, limit
+from fleet.model.roster import inventory
 from fleet.model.roster import resolved as resolved_inventory
 from fleet.model.schema import Keys, check
 from fleet.model.tuning import ModelFacts, model_facts, tuning

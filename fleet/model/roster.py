@@ -9,10 +9,10 @@ from pathlib import Path
 
 import yaml
 
-from fleet.errors import Fault, FileFaults, UsageError
-from fleet.model import yamlfile
+from fleet.errors import Fault, FileFaults
+from fleet.model import hostrange, yamlfile
 from fleet.model.inventory import Host, Inventory, Trial
-from fleet.model.near import did_you_mean
+from fleet.model.near import did_you_mean, nearest
 from fleet.model.schema import Keys, check, wrong
 from fleet.model.yamlfile import Document, Node
 
@@ -57,24 +57,6 @@ def inventory(path: Path) -> Inventory:
     return Inventory(path=str(path), hosts=tuple(hosts), notes=tuple(dict.fromkeys(walk.notes)), **general)  # type: ignore[arg-type]
 
 
-def limit(inventory: Inventory, patterns: Sequence[str]) -> Inventory:
-    """The hosts that are named, or whose group is; file order is kept. No patterns: all. Raises UsageError."""
-    words = [word for pattern in patterns for word in re.split(r"[,\s]+", pattern) if word]
-    if not words:
-        return inventory
-    names = [host.name for host in inventory.hosts]
-    groups = list(dict.fromkeys(group for host in inventory.hosts for group in host.groups))
-    for word in words:
-        if word not in (*names, *groups, "all"):
-            what = f"--limit {word}: no such host or group in {inventory.path}{did_you_mean(word, [*names, *groups])}"
-            raise UsageError(
-                what, hint=f"hosts: {', '.join(names)}" + (f"\ngroups: {', '.join(groups)}" if groups else "")
-            )
-    chosen = {"all"} & set(words) or set(words)
-    hosts = [host for host in inventory.hosts if "all" in chosen or chosen & {host.name, *host.groups}]
-    return inventory.model_copy(update={"hosts": tuple(hosts)})
-
-
 def resolved(inventory: Inventory) -> str:
     """An inventory as YAML in which every host carries all its variables: what a run folder keeps. Loads as it is."""
     general = inventory.model_dump(mode="json", include=set(FLEET_KEYS), exclude_defaults=True)
@@ -99,22 +81,40 @@ class _Walk:
     def __init__(self, document: Document, faults: list[Fault]) -> None:
         self.document, self.faults = document, faults
         self.hosts: dict[str, _Seen] = {}
-        self.groups: set[str] = set()
+        self.places: dict[str, list[Keys]] = {}
         self.notes: list[str] = []
 
     def run(self) -> dict[str, _Seen]:
-        for key in self.document.root.entries:
-            if key != "all":
-                self.faults.append(
-                    self.document.fault(
-                        (key,), f"{key}  unknown key, an inventory is below all{did_you_mean(key, ('all',))}"
-                    )
-                )
-        if self.document.node("all") is None:
+        beside = [key for key in self.document.root.entries if key != "all"]
+        groups = [key for key in beside if self.is_group(key)]
+        for key in beside:
+            if key not in groups:
+                hint = did_you_mean(key, ("all",))
+                self.faults.append(self.document.fault((key,), f"{key}  unknown key, an inventory is below all{hint}"))
+        if self.document.node("all") is None and not groups:
             self.faults.append(Fault(0, "all  missing in this file"))
-        else:
-            self.group(("all",), [], ())
+        for key in ("all", *groups):
+            self.find((key,), () if key == "all" else (key,))
+        self.group("all", [("all",)], [], ())
+        above = self.vars(("all", "vars"), 0)
+        for key in groups:
+            self.group(key, self.places[key], above, (key,))
         return self.hosts
+
+    def is_group(self, key: str) -> bool:
+        """Whether a key beside `all` is a group, as Ansible has them there."""
+        node = self.document.node(key)
+        shaped = node is not None and node.kind == "mapping" and set(node.entries) & set(GROUP_KEYS)
+        return bool(shaped) and _NAME.fullmatch(key) is not None and nearest(key, ("all",)) is None
+
+    def find(self, keys: Keys, names: tuple[str, ...]) -> None:
+        """Note where each group is written: it may be filled in one place and named, empty, in others."""
+        if names:
+            self.places.setdefault(names[-1], []).append(keys)
+        node = self.document.node(*keys, "children")
+        for name in node.entries if node is not None and node.kind == "mapping" else ():
+            if name != "all" and name not in names:
+                self.find((*keys, "children", name), (*names, name))
 
     def mapping(self, keys: Keys) -> list[str]:
         """The keys of a mapping; null counts as an empty one."""
@@ -132,21 +132,23 @@ class _Walk:
             return []
         return list(node.entries)
 
-    def group(self, keys: Keys, above: list[tuple[int, Node]], names: tuple[str, ...]) -> None:
-        for key in self.mapping(keys):
-            if key not in GROUP_KEYS:
-                self.unknown((*keys, key), GROUP_KEYS)
-        levels = [*above, *self.vars((*keys, "vars"), len(names))]
-        for name in self.mapping((*keys, "hosts")):
-            self.host((*keys, "hosts", name), name, levels, names)
-        for name in self.mapping((*keys, "children")):
-            if name == "all" or not _NAME.fullmatch(name) or name in names:
-                self.faults.append(
-                    self.document.fault((*keys, "children", name), f"{name}  cannot be the name of a group here")
-                )
-                continue
-            self.groups.add(name)
-            self.group((*keys, "children", name), levels, (*names, name))
+    def group(self, group: str, places: Sequence[Keys], above: list[tuple[int, Node]], names: tuple[str, ...]) -> None:
+        """A group with all that is written of it, wherever. names: the groups it is in, itself last."""
+        levels = list(above)
+        for keys in places:
+            for key in self.mapping(keys):
+                if key not in GROUP_KEYS:
+                    self.unknown((*keys, key), GROUP_KEYS)
+            levels += self.vars((*keys, "vars"), len(names))
+        for keys in places:
+            for name in self.mapping((*keys, "hosts")):
+                self.host((*keys, "hosts", name), name, levels, names)
+            for name in self.mapping((*keys, "children")):
+                at: Keys = (*keys, "children", name)
+                if name == "all" or not _NAME.fullmatch(name) or name in names:
+                    self.faults.append(self.document.fault(at, f"{name}  cannot be the name of a group here"))
+                    continue
+                self.group(name, self.places[name], levels, (*names, name))
 
     def vars(self, keys: Keys, depth: int) -> list[tuple[int, Node]]:
         extra = FLEET_KEYS if depth == 0 else ()
@@ -160,22 +162,29 @@ class _Walk:
         node = self.document.node(*keys)
         return [(depth, node)] if node is not None and node.kind == "mapping" else []
 
-    def host(self, keys: Keys, name: str, levels: list[tuple[int, Node]], groups: tuple[str, ...]) -> None:
-        if not _NAME.fullmatch(name):
-            hint = (
-                "ranges are not read, write each host" if "[" in name else "letters, digits, dots and dashes expected"
-            )
-            self.faults.append(self.document.fault(keys, f"{name}  cannot be the name of a host; {hint}"))
+    def host(self, keys: Keys, written: str, levels: list[tuple[int, Node]], groups: tuple[str, ...]) -> None:
+        try:
+            names = hostrange.expand(written)
+        except ValueError as error:
+            self.faults.append(self.document.fault(keys, f"{written}  cannot be the name of a host; {error}"))
+            return
+        if not _NAME.fullmatch(names[0]):
+            hint = "letters, digits, dots and dashes expected"
+            self.faults.append(self.document.fault(keys, f"{written}  cannot be the name of a host; {hint}"))
             return
         for key in self.mapping(keys):
             if not self.known(key, (*keys, key)):
                 self.unknown((*keys, key), (*HOST_KEYS, *ALIASES))
-        seen = self.hosts.setdefault(name, _Seen())
-        seen.levels += [level for level in levels if level not in seen.levels]
-        seen.groups += [group for group in groups if group not in seen.groups]
+            elif len(names) > 1 and ALIASES.get(key, key) == "address":
+                what = f"{key}  would be the same for all {len(names)} hosts of {written}; write each host"
+                self.faults.append(self.document.fault((*keys, key), what))
         node = self.document.node(*keys)
-        if node is not None and node.kind == "mapping":
-            seen.own.append(node)
+        for name in names:
+            seen = self.hosts.setdefault(name, _Seen())
+            seen.levels += [level for level in levels if level not in seen.levels]
+            seen.groups += [group for group in groups if group not in seen.groups]
+            if node is not None and node.kind == "mapping" and not any(node is one for one in seen.own):
+                seen.own.append(node)
 
     def known(self, key: str, keys: Keys) -> bool:
         if key.startswith("ansible_") and key not in ALIASES:

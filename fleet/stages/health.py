@@ -70,6 +70,12 @@ class Health:
     def code(self) -> int:
         return 0 if self.well else HostError.exit_code
 
+    @property
+    def failed(self) -> tuple[str, ...]:
+        """Hosts that are not well, or have a service that is not."""
+        ill = {service.host for service in self.services if not service.well}
+        return tuple(host.name for host in self.hosts if not host.well or host.name in ill)
+
     def to_json(self) -> dict[str, Any]:
         return {
             "well": self.well,

@@ -263,8 +263,13 @@ def preflight(session: Session, plan: Plan) -> dict[str, Findings]:
     if len(good) == len(found):
         told += unreachable_peers(session, plan)
     if told:
-        raise PreflightError(told)
+        raise PreflightError(told, hosts=[name for name in found if _about(name, found[name], told)])
     for name, finding in good.items():
         strange = f"; strangers: {', '.join(finding.strangers)}" if finding.strangers else ""
         session.progress.host("preflight", name, f"ok ({finding.seconds * 1000:.0f} ms){strange}", done=True)
     return good
+
+
+def _about(name: str, finding: Findings | FleetError, told: Sequence[str]) -> bool:
+    """Whether a host did not answer, or one of the reasons begins with its name."""
+    return isinstance(finding, FleetError) or any(why.startswith((f"{name}: ", f"{name} → ")) for why in told)

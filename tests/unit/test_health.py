@@ -114,3 +114,10 @@ def test_seats_are_named_from_labels() -> None:
     assert box(role="prefill", rank="1") == "prefill1"
     assert box(role="router", rank="0") == "router"
     assert box(role="decode", rank="0", node="1") == "decode0.1"
+
+
+def test_who_failed_is_named(world: World, up: Deployment) -> None:
+    world.nodes["mi355x-03"].first = [(lambda _: True, Unreachable("refused", where="mi355x-03"))]
+    world.box("decode0").end(1)
+    assert health(world.session, world.plan).failed == (SECOND,)
+    assert health(world.session, None).failed == (SECOND, "mi355x-03")

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from fleet.errors import UsageError
-from fleet.model import load
+from fleet.model import hostrange, load
 from fleet.model.inventory import Fabric, Inventory, Trial
+from fleet.results import lastfailed
 from tests.unit.describing import INVENTORIES, edited, told
 
 FILE = """\
@@ -107,6 +108,169 @@ def test_an_unknown_limit_names_the_nearest(tmp_path: Path) -> None:
     assert caught.value.hint == "hosts: login, n1, n2, n3\ngroups: gpu, fast, rack"
 
 
+RACKS = """\
+all:
+  vars: {accelerator: rocm}
+  hosts:
+    login:
+  children:
+    web:
+      hosts:
+        mi355x-[01-04]:
+    db:
+      hosts:
+        mi355x-[03-06]:
+        mi300x-[a:c]: {gpus: 4}
+"""
+
+PATTERNS = [
+    ("mi355x-0*", "01 02 03 04 05 06"),
+    ("mi355x-0[12]", "01 02"),
+    ("mi355x-[02-04]", "02 03 04"),
+    ("mi355x-[02:06:2]", "02 04 06"),
+    ("w*", "01 02 03 04"),
+    ("web:&db", "03 04"),
+    ("web:!db", "01 02"),
+    ("!db:web", "01 02"),
+    ("&db,web", "03 04"),
+    ("web:db:!mi300x-*:!mi355x-04", "01 02 03 05 06"),
+    ("web:db:&mi355x-0[1-5]:!mi355x-03", "01 02 04 05"),
+    ("all:!web:!db", "login"),
+    ("!web:!db", "login"),
+    ("&web", "01 02 03 04"),
+    ("web[0]", "01"),
+    ("web[-1]", "04"),
+    ("web[0:1]", "01 02"),
+    ("web[2:]", "03 04"),
+    ("db:!mi355x*", "mi300x-a mi300x-b mi300x-c"),
+    ("@last-failed", "02 mi300x-b"),
+    ("@last-failed:!web", "mi300x-b"),
+    ("web:!@last-failed", "01 03 04"),
+]
+
+
+@pytest.mark.parametrize(("pattern", "expected"), PATTERNS)
+def test_patterns_mean_what_they_mean_to_ansible(tmp_path: Path, pattern: str, expected: str) -> None:
+    failed = {"last-failed": ["mi300x-b", "mi355x-02"]}
+    limited = load.limit(load_text(tmp_path, RACKS), [pattern], failed)
+    assert [host.name.removeprefix("mi355x-") for host in limited.hosts] == expected.split()
+
+
+UNKNOWN = [
+    ("web:&dbb", "--limit dbb: no such host or group in i.yaml; did you mean db?"),
+    ("web:!mi355x-1*", "--limit mi355x-1*: no such host or group in i.yaml; did you mean mi355x-01?"),
+    ("mi355x-[05-07]", "--limit mi355x-[05-07]: mi355x-07: no such host or group in i.yaml; did you mean mi355x-01?"),
+    ("mi355x-[05-04]", "--limit mi355x-[05-04]: 05 comes after 04"),
+    ("login:&web", "--limit login,&web: no host of i.yaml is left"),
+    ("web[7]", "--limit web[7]: no host of i.yaml is left"),
+    ("@last-faild", "--limit @last-faild: there is only @last-failed; did you mean @last-failed?"),
+    ("@last-failed", "--limit @last-failed: gone failed last, and i.yaml has no such host"),
+]
+
+
+@pytest.mark.parametrize(("pattern", "what"), UNKNOWN)
+def test_a_pattern_that_means_nobody(tmp_path: Path, pattern: str, what: str) -> None:
+    inventory = load_text(tmp_path, RACKS).model_copy(update={"path": "i.yaml"})
+    with pytest.raises(UsageError) as caught:
+        load.limit(inventory, [pattern], {"last-failed": ["gone"]})
+    assert caught.value.what == what
+    assert "hosts: login, mi355x-01" in caught.value.hint
+
+
+def test_ranges_keep_their_zeros_and_their_order(tmp_path: Path) -> None:
+    names = [host.name for host in load_text(tmp_path, RACKS).hosts]
+    assert names == ["login", *(f"mi355x-0{n}" for n in range(1, 7)), "mi300x-a", "mi300x-b", "mi300x-c"]
+    assert hostrange.expand("r[1-2]n[08-10]") == ["r1n08", "r1n09", "r1n10", "r2n08", "r2n09", "r2n10"]
+    assert hostrange.expand("n[8-10].x") == ["n8.x", "n9.x", "n10.x"]
+    assert hostrange.expand("n[A-C]") == ["nA", "nB", "nC"]
+    with pytest.raises(ValueError, match="more than 10000"):
+        hostrange.expand("n[1-999999999]")
+
+
+FOLDED = [
+    (["node1", "node2", "node3"], "node[1-3]"),
+    (["node3", "node1", "login"], "node1 node3 login"),
+    (["m-08", "m-09", "m-10", "m-12"], "m-[08-10] m-12"),
+    (["n9", "n10"], "n[9-10]"),
+    (["n09", "n9", "n10"], "n9 n[09-10]"),
+    (["r1-a", "r2-a", "r3-b"], "r[1-2]-a r3-b"),
+]
+
+
+@pytest.mark.parametrize(("names", "shown"), FOLDED)
+def test_names_are_folded_to_what_is_read_back(names: list[str], shown: str) -> None:
+    assert hostrange.folded(names) == shown
+    assert sorted(one for word in shown.split() for one in hostrange.expand(word)) == sorted(names)
+
+
+ANSIBLE = """\
+---
+all:
+  vars:
+    ansible_user: amd
+    ansible_ssh_private_key_file: ~/.ssh/lab
+    ansible_python_interpreter: /usr/bin/python3
+    ansible_become: true
+  children:
+    lab:
+      children:
+        gpu_nodes:
+        login:
+    gpu_nodes:
+      vars: {gpus: 8, accelerator: rocm, runners: [mi355x]}
+      children:
+        rack_a: {hosts: {"mi355x-[01:04].lab":}}
+        rack_b:
+          hosts:
+            mi355x-05.lab: {ansible_host: 192.0.2.15, ansible_port: 2222}
+            mi355x-06.lab:
+      hosts:
+    login:
+      hosts:
+        gate: {ansible_host: 192.0.2.1, ansible_connection: ssh}
+    ungrouped: {}
+drained:
+  hosts:
+    mi355x-06.lab:
+"""
+
+
+def test_the_ansible_inventory_of_a_lab_loads_as_it_is(tmp_path: Path) -> None:
+    inventory = load_text(tmp_path, ANSIBLE)
+    found = {host.name: host for host in inventory.hosts}
+    nodes = [f"mi355x-0{number}.lab" for number in range(1, 7)]
+    assert list(found) == [*nodes, "gate"]
+    assert {(host.user, host.identity) for host in inventory.hosts} == {("amd", "~/.ssh/lab")}
+    assert [host.gpus for host in inventory.hosts] == [8] * 6 + [0]
+    assert (found[nodes[4]].address, found[nodes[4]].port) == ("192.0.2.15", 2222)
+    assert set(found[nodes[5]].groups) == {"lab", "gpu_nodes", "rack_b", "drained"}
+    assert set(found["gate"].groups) == {"lab", "login"}
+    assert [note.partition("  ")[2] for note in inventory.notes] == [
+        "ansible_python_interpreter is not used by fleet",
+        "ansible_become is not used by fleet",
+        "ansible_connection is not used by fleet",
+    ]
+    limited = load.limit(inventory, ["lab:!login:!drained"])
+    assert [host.name for host in limited.hosts] == nodes[:5]
+    path = tmp_path / "resolved.yaml"
+    path.write_text(load.resolved_inventory(inventory))
+    again = {host.name: host for host in load.inventory(path).hosts}
+    assert {name: host.model_copy(update={"groups": ()}) for name, host in again.items()} == {
+        name: host.model_copy(update={"groups": ()}) for name, host in found.items()
+    }
+
+
+def test_what_failed_last_is_kept(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no health or preflight is on record"):
+        lastfailed.read(tmp_path)
+    lastfailed.write(tmp_path / "results", "health", ["a", "b"])
+    assert lastfailed.read(tmp_path / "results") == ["a", "b"]
+    lastfailed.write(tmp_path / "results", "preflight", [])
+    with pytest.raises(UsageError, match="no host failed in the latest preflight"):
+        lastfailed.read(tmp_path / "results")
+    assert [path.name for path in (tmp_path / "results").iterdir()] == [".last-failed"]
+
+
 FAULTS = [
     (("gpus: 8", "scratch: tmp/x"), 4, "scratch: tmp/x  an absolute path expected; type /tmp/x"),
     (("gpus: 8", "mounts: [x]"), 4, "mounts[0]: x  /source:/target or /source:/target:ro expected"),
@@ -125,7 +289,12 @@ FAULTS = [
      "ansible_port  written beside port (line 17); keep one"),
     (("nics: [rdma0]", "nic: [rdma0]"), 20, "nic  unknown key in fabric; did you mean nics?"),
     (("nics: [rdma0]", "nics: rdma0"), 20, "nics: rdma0  a list expected, text was written"),
-    (("n2:", "n[1:3]:"), 22, "n[1:3]  cannot be the name of a host; ranges are not read, write each host"),
+    (("n2:", "n[3:1]:"), 22, "n[3:1]  cannot be the name of a host; 3 comes after 1"),
+    (("n2:", "n[1..3]:"), 22, "n[1..3]  cannot be the name of a host; a range is written [01-08] or [a-c]"),
+    (("n2:", "n[01-100]:"), 22,
+     "n[01-100]  cannot be the name of a host; 01 and 100 must have the same number of digits"),
+    (("n2: {", "n[4-5]: {address: 192.0.2.9, "), 22,
+     "address  would be the same for all 2 hosts of n[4-5]; write each host"),
     (("    rack:", "    all:"), 24, "all  cannot be the name of a group here"),
     (("children:", "childs:"), 10, "childs  unknown key in all; did you mean children?"),
     (("        fast:\n          vars: {", "        fast:\n          vars: {trial: {}, "), 20,

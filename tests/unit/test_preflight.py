@@ -27,6 +27,18 @@ def test_a_well_world_passes_and_says_so_a_host() -> None:
     assert all("docker run" not in line for node in world.nodes.values() for line in node.lines)
 
 
+def test_the_refused_hosts_are_named() -> None:
+    world = World()
+    world.nodes[SECOND].ports.add(8020)
+    with pytest.raises(PreflightError) as told:
+        preflight(world.session, world.plan)
+    assert told.value.hosts == (SECOND,)
+    world.nodes[FIRST].first = [(lambda _: True, Unreachable("refused", where=FIRST))]
+    with pytest.raises(PreflightError) as told:
+        preflight(world.session, world.plan)
+    assert told.value.hosts == (FIRST, SECOND)
+
+
 def silent(*first: object) -> Callable[[Node], None]:
     def change(node: Node) -> None:
         node.first = list(first)
