@@ -15,7 +15,7 @@ FLAGS = {
     "config": "config key: the name of a file in recipes/ without .yaml",
     "arm": "only this arm (plan shows the names)",
     "conc": "only these concurrencies; repeat it or use commas",
-    "limit": "only these hosts or groups of the inventory; repeat it or use commas",
+    "limit": "only these hosts or groups: a,b  a:&b  a:!b  node[1-3]  n*  @last-failed",
     "inventory": "inventory file (default: fleet.inventory of invoke.yaml)",
     "trial": "a small load that proves the chain works; its numbers are never a measurement",
     "fail_fast": "stop at the first invalid point",
@@ -26,6 +26,8 @@ FLAGS = {
     "role": "only this role or seat: prefill, decode0, router, client …",
     "tail": "so many last lines of each service; 0 is all",
     "from": "read the config from this master file, not from recipes/",
+    "cmd": "a shell command, in quotes",
+    "timeout": "how long a host may take: seconds, or 90s, 5m (default: timeouts.command of invoke.yaml)",
     "evals": "which evaluation entries: default, none, only or all",
     "nodes": "how many nodes",
     "shell": "bash or zsh",
@@ -118,6 +120,16 @@ def down(c: Any, run: str = "", limit: Many = None, inventory: str = "", config:
     return verbs.down(settings(c, inventory), run=run, limit=words(limit), config=config)
 
 
+@verb(FLAGS, many=["limit"], name="exec")
+def execute(
+    c: Any, cmd: str = "", limit: Many = None, inventory: str = "", timeout: str = "", json: bool = False
+) -> int | None:
+    """Run a shell command on all hosts at once; equal answers are shown once, the worst exit code is returned."""
+    from fleet import verbs
+
+    return verbs.execute(settings(c, inventory), cmd=cmd, limit=words(limit), timeout=timeout, json=json)
+
+
 @verb(FLAGS, many=["limit"])
 def image(c: Any, config: str = "", limit: Many = None, inventory: str = "") -> int | None:
     """Bring a config's images to the hosts that lack them, from a host that has them."""
@@ -196,6 +208,7 @@ ns = Collection(
     ps,
     logs,
     down,
+    execute,
     shell,
     completion,
     _group("stage", {"image": image}, default="image"),

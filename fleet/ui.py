@@ -18,9 +18,11 @@ from rich.text import Text
 
 from fleet.docker import Container, Image
 from fleet.errors import FleetError
+from fleet.model.hostrange import folded
 from fleet.progress import Progress
 from fleet.results import report
 from fleet.results.record import Record
+from fleet.stages import everyone
 from fleet.stages import health as healths
 from fleet.stages.health import Health, HostHealth
 from fleet.stages.preflight import Findings
@@ -100,6 +102,14 @@ def _container_row(host: str, one: Container) -> tuple[str, ...]:
     labels = one.labels
     seat = healths.seat_of(one) if one.ours else "stranger"
     return host, seat, one.status, labels.get("run", "-"), labels.get("owner", "-"), one.name, one.image
+
+
+def groups(found: Sequence[everyone.Group], *, asked: int) -> None:
+    """Each answer once, below the hosts that gave it; what all say alike says so."""
+    for group in found:
+        count = "" if len(group.hosts) == 1 else f"  ({'all ' if len(group.hosts) == asked else ''}{len(group.hosts)})"
+        code = f"  exit {group.code}" if group.code else ""
+        say(f"==> {folded(group.hosts)}{count}{code}" + (f"\n{group.text}" if group.text else ""))
 
 
 def entries(found: Sequence[dict[str, Any]]) -> None:

@@ -16,6 +16,7 @@ from fleet import plan as plans
 from fleet import ui
 from fleet.docker import Container
 from fleet.errors import FleetError, HostError, PreflightError, UsageError
+from fleet.hosts.base import Outcome
 from fleet.lab import image, packages
 from fleet.lab.lab import Lab
 from fleet.lab.node import NodeStatus
@@ -28,8 +29,8 @@ from fleet.results import lastfailed, store
 from fleet.results.record import latest
 from fleet.results.store import RunFolder
 from fleet.session import Machine, Session, connect, owner
-from fleet.settings import Settings, near
-from fleet.stages import collect, teardown
+from fleet.settings import Settings, duration, near
+from fleet.stages import collect, everyone, teardown
 from fleet.stages import health as healths
 from fleet.stages import stage as stages
 from fleet.stages.road import Road
@@ -273,6 +274,38 @@ def _tell_removed(answers: dict[str, list[str] | FleetError]) -> int | None:
         else:
             ui.say(f"{host}: {', '.join(answer) or 'nothing of ours was there'}{' removed' if answer else ''}")
     return code
+
+
+def execute(
+    settings: Settings, *, cmd: str, limit: Sequence[str] = (), timeout: str = "", json: bool = False
+) -> int | None:
+    """The exit code of the worst: the highest of the command's codes, and 3 for a host that could not be asked."""
+    if not cmd.strip():
+        raise UsageError("exec needs a command", hint="type: invoke exec --cmd 'uptime'")
+    within = _seconds(timeout) if timeout else settings.timeouts.command
+    with _session(settings, _inventory(settings, limit), json=json) as session:
+        answers = everyone.ask(session, cmd, timeout=within)
+    if json:
+        ui.as_json([_answer_json(host, answer) for host, answer in answers.items()])
+    else:
+        ui.groups(everyone.groups(answers), asked=len(answers))
+    for answer in answers.values():
+        if isinstance(answer, FleetError):
+            ui.complain(answer)
+    return everyone.worst(answers)
+
+
+def _seconds(timeout: str) -> float:
+    try:
+        return duration(timeout)
+    except ValueError as error:
+        raise UsageError(f"--timeout {timeout}: {error}", hint="type: --timeout 90s") from None
+
+
+def _answer_json(host: str, answer: Outcome | FleetError) -> dict[str, object]:
+    if isinstance(answer, FleetError):
+        return {"host": host, "code": None, "out": "", "error": str(answer)}
+    return {"host": host, "code": answer.code, "out": answer.out, "error": ""}
 
 
 def stage(settings: Settings, *, config: str, limit: Sequence[str] = ()) -> int | None:
