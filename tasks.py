@@ -26,6 +26,7 @@ FLAGS = {
     "role": "only this role or seat: prefill, decode0, router, client …",
     "tail": "so many last lines of each service; 0 is all",
     "from": "read the config from this master file, not from recipes/",
+    "diff": "tell only what would run otherwise than in this run: its name, the beginning of it, or latest",
     "cmd": "a shell command, in quotes",
     "timeout": "how long a host may take: seconds, or 90s, 5m (default: timeouts.command of invoke.yaml)",
     "evals": "which evaluation entries: default, none, only or all",
@@ -43,6 +44,7 @@ def plan(
     limit: Many = None,
     inventory: str = "",
     trial: bool = False,
+    diff: str = "",
     json: bool = False,
 ) -> int | None:
     """Print each step of a sweep as the exact argv for one host; no host is asked."""
@@ -55,6 +57,7 @@ def plan(
         conc=numbers("--conc", conc),
         limit=words(limit),
         trial=trial,
+        diff=diff,
         json=json,
     )
 

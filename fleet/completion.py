@@ -111,7 +111,7 @@ def _names(flag: str, here: Settings) -> list[str]:
         from fleet.model.load import recipe_keys
 
         return recipe_keys(here.recipes)
-    if flag == "--run":
+    if flag in ("--run", "--diff"):
         from fleet.results.store import LATEST, runs
 
         found = runs(here.results)

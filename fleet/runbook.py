@@ -26,7 +26,7 @@ def text(plan: Plan) -> str:
     lines = [*_head(plan), ""]
     for arm in plan.arms:
         lines += _arm(arm)
-    lines += ["", *_notes(plan), ""]
+    lines += ["", *notes(plan), ""]
     found = steps(plan)
     number = len(str(found[-1].number))
     for step in found:
@@ -36,10 +36,10 @@ def text(plan: Plan) -> str:
 
 def listing(plan: Plan) -> str:
     """One option a line, the plan's own hash masked: the form of golden plans."""
-    lines = [f"# {plan.key}", *(f"# {line}" for line in _notes(plan))]
+    lines = [f"# {plan.key}", *(f"# {line}" for line in notes(plan))]
     for step in steps(plan):
         lines += ["", f"== {step.number} {step.arm} {step.host}: {step.title}"]
-        lines += ["  " + _masked(group, plan) for group in groups(step.argv)]
+        lines += ["  " + masked(group, plan.hash6) for group in groups(step.argv)]
     return "\n".join(lines) + "\n"
 
 
@@ -75,8 +75,9 @@ def _image_at(argv: Sequence[str]) -> int:
     return argv.index("--entrypoint") + 2 if "--entrypoint" in argv else 0
 
 
-def _masked(line: str, plan: Plan) -> str:
-    line = line.replace(f"fleet-{plan.hash6}-", "fleet-$PLAN-").replace(f"plan={plan.hash6}", "plan=$PLAN")
+def masked(line: str, hash6: str) -> str:
+    """A line of a listing with what every plan has of its own, its hashes, taken out."""
+    line = line.replace(f"fleet-{hash6}-", "fleet-$PLAN-").replace(f"plan={hash6}", "plan=$PLAN")
     return re.sub(r"dev\.fleet\.spec=\w+", "dev.fleet.spec=$SPEC", line)
 
 
@@ -129,11 +130,15 @@ def _beside(plan: ArmPlan, seat: Seat) -> str:
     return f"   + router :{plan.router.http}, client" if plan.router else "   + client"
 
 
-def _notes(plan: Plan) -> list[str]:
+def notes(plan: Plan) -> list[str]:
+    return notes_of(plan.deviations, plan.informational, plan.left_out)
+
+
+def notes_of(deviations: Sequence[str], informational: Sequence[str], left_out: Sequence[str]) -> list[str]:
     return [
-        *_listed("deviates from the public recipe", plan.deviations),
-        *_listed("informational only", plan.informational),
-        *_listed("left out", plan.left_out),
+        *_listed("deviates from the public recipe", deviations),
+        *_listed("informational only", informational),
+        *_listed("left out", left_out),
     ]
 
 

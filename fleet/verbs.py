@@ -5,6 +5,7 @@ Each returns an exit code (None is 0) or raises a FleetError. `settings` carries
 
 from __future__ import annotations
 
+import json as jsons
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -12,8 +13,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import get_args
 
+from fleet import difference, ui
 from fleet import plan as plans
-from fleet import ui
 from fleet.docker import Container
 from fleet.errors import FleetError, HostError, PreflightError, UsageError
 from fleet.hosts.base import Outcome
@@ -76,16 +77,35 @@ def _session(settings: Settings, inventory: Inventory, *, json: bool = False) ->
 def plan(
     settings: Settings,
     *,
-    config: str,
+    config: str = "",
     arm: str = "",
     conc: Sequence[int] = (),
     limit: Sequence[str] = (),
     trial: bool = False,
+    diff: str = "",
     json: bool = False,
 ) -> int | None:
-    made = _plan(settings, _inventory(settings, limit), config, arm=arm, conc=conc, trial=trial)
+    """diff: a run. Without a config its own is planned; arm, conc, limit and trial are as given here, not as then."""
+    if diff and json:
+        raise UsageError("--diff and --json exclude each other", hint="the plan as JSON: --json; as of then: plan.json")
+    folder = store.open(settings.results, diff) if diff else None
+    then, key = _stored_plan(folder) if folder else (None, "")
+    made = _plan(settings, _inventory(settings, limit), config or key, arm=arm, conc=conc, trial=trial)
+    if then and folder:
+        ui.say(difference.text(then, difference.of_plan(made), folder.name))
+        return None
     ui.say(plans.to_json(made) if json else plans.text(made))
     return None
+
+
+def _stored_plan(folder: RunFolder) -> tuple[difference.Listed, str]:
+    """The plan a run was started with, and its config key."""
+    try:
+        told = jsons.loads(folder.plan_json.read_text())
+        return difference.of_json(told), str(told["key"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        why = "is not there" if isinstance(error, FileNotFoundError) else f"cannot be read: {error}"
+        raise FleetError(f"the plan of this run {why}", where=str(folder.plan_json)) from None
 
 
 def sweep(

@@ -81,6 +81,7 @@ def test_bash_completes_keys_hosts_groups_and_runs(tmp_path: Path) -> None:
     hosts = bash(["invoke", "ps", "--inventory", "inventories/example-mi355x.yaml", "--limit", ""])
     assert "mi355x-01" in hosts
     runs = bash(["invoke", "logs", "--run", "2026"], INVOKE_FLEET_RESULTS=str(tmp_path))
+    assert bash(["invoke", "plan", "--diff", "2026"], INVOKE_FLEET_RESULTS=str(tmp_path)) == runs
     assert runs == ["20260101-000000-some-key-abcdef"]
 
 

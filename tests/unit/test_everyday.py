@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from fleet import plan as plans
 from fleet import provision, verbs
-from fleet.errors import Unreachable, UsageError
+from fleet.errors import FleetError, Unreachable, UsageError
 from fleet.hosts.fake import Fake
+from fleet.model import load
 from fleet.settings import Settings
+from tests.unit.describing import ROOT, VLLM, edited
 
 Hosts = dict[str, Fake]
 RACK = """\
@@ -88,3 +93,66 @@ def test_exec_refuses(hosts: Hosts, settings: Settings, call: Callable[[Settings
     with pytest.raises(UsageError, match=what):
         call(settings)
     assert all(host.calls == [] for host in hosts.values())
+
+
+# --------------------------------------------------------------------- plan --diff
+
+
+RUN = "20261130-210405-dsv4-fp4-mi355x-vllm-7f3a9c"
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Settings:
+    """A folder of recipes that a test may change, and a run of the one for vLLM as it was before."""
+    for name in ("recipes", "inventories"):
+        shutil.copytree(ROOT / name, tmp_path / name)
+    example = tmp_path / "inventories" / "example-mi355x.yaml"
+    settings = Settings(inventory=example, recipes=tmp_path / "recipes", results=tmp_path / "results")
+    made = plans.build(load.recipe(VLLM, settings.recipes, rules=True), load.inventory(example), settings.recipes)
+    (tmp_path / "results" / RUN).mkdir(parents=True)
+    (tmp_path / "results" / RUN / "plan.json").write_text(plans.to_json(made))
+    return settings
+
+
+def change(path: Path, *edits: tuple[str, str]) -> None:
+    path.write_text(edited(path.read_text(), *edits))
+
+
+@pytest.mark.parametrize("word", ["latest", "20261130", RUN])
+def test_nothing_would_run_otherwise(desk: Settings, capsys: Captured, word: str) -> None:
+    assert verbs.plan(desk, diff=word) is None
+    assert re.fullmatch(rf"nothing would run otherwise than in {RUN} \(plan \w{{6}}\)\n", capsys.readouterr().out)
+
+
+def test_a_change_that_all_steps_share_is_told_once(desk: Settings, capsys: Captured) -> None:
+    change(desk.recipes / f"{VLLM}.yaml", ("vllm-openai-rocm:v0.22.0", "vllm-openai-rocm:v0.23.0"))
+    assert verbs.plan(desk, diff=RUN) is None
+    head, block = capsys.readouterr().out.rstrip().split("\n\n")
+    assert re.fullmatch(rf"--- {RUN}   plan \w{{6}}\n\+\+\+ now   plan \w{{6}}", head)
+    lines = block.splitlines()
+    assert lines[:2] == ["== arm tp8-1k1k: start server 0", "== arm tp8-1k1k: load conc 4"]
+    assert all(line.startswith("== arm ") for line in lines[:-2])
+    assert lines[-2:] == ["-  vllm/vllm-openai-rocm:v0.22.0", "+  vllm/vllm-openai-rocm:v0.23.0"]
+
+
+def test_hosts_and_points_that_differ(desk: Settings, capsys: Captured) -> None:
+    verbs.plan(desk, config=VLLM, arm="tp8-1k1k", conc=[4, 8], limit=["mi355x-02"], diff=RUN)
+    told = capsys.readouterr().out
+    assert "-  on mi355x-01\n+  on mi355x-02" in told
+    assert "-  hosts mi355x-01, mi355x-02, mi355x-03, mi355x-04\n+  hosts mi355x-02" in told
+    assert "  arm tp8-8k1k: start server 0, on mi355x-01" in told.partition("== only then")[2]
+    assert "only now" not in told
+
+
+def test_diff_refuses(desk: Settings) -> None:
+    with pytest.raises(UsageError, match="exclude each other"):
+        verbs.plan(desk, diff=RUN, json=True)
+    with pytest.raises(UsageError, match="no run 'yesterday'"):
+        verbs.plan(desk, diff="yesterday")
+    for text in ("{", "[]", "{}"):
+        (desk.results / RUN / "plan.json").write_text(text)
+        with pytest.raises(FleetError, match="plan of this run cannot be read"):
+            verbs.plan(desk, diff=RUN)
+    (desk.results / RUN / "plan.json").unlink()
+    with pytest.raises(FleetError, match="plan of this run is not there"):
+        verbs.plan(desk, diff=RUN)

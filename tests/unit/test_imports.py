@@ -20,6 +20,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     (
         "fleet.plan",
         "fleet.runbook",
+        "fleet.difference",
         "fleet.steps",
         "fleet.declared",
         "fleet.docker",
@@ -40,6 +41,7 @@ PURE = (
     "fleet.http",
     "fleet.plan",
     "fleet.runbook",
+    "fleet.difference",
     "fleet.steps",
     "fleet.declared",
     "fleet.results.record",
