@@ -28,6 +28,8 @@ FLAGS = {
     "from": "read the config from this master file, not from recipes/",
     "diff": "tell only what would run otherwise than in this run: its name, the beginning of it, or latest",
     "cmd": "a shell command, in quotes",
+    "source": "a file here",
+    "target": "where it goes on the hosts: a whole path, or a folder that ends in /",
     "timeout": "how long a host may take: seconds, or 90s, 5m (default: timeouts.command of invoke.yaml)",
     "evals": "which evaluation entries: default, none, only or all",
     "nodes": "how many nodes",
@@ -134,6 +136,14 @@ def execute(
 
 
 @verb(FLAGS, many=["limit"])
+def cp(c: Any, source: str = "", target: str = "", limit: Many = None, inventory: str = "") -> int | None:
+    """Copy a file to all hosts at once; it gets its name there only when it is whole."""
+    from fleet import verbs
+
+    return verbs.cp(settings(c, inventory), source=source, target=target, limit=words(limit))
+
+
+@verb(FLAGS, many=["limit"])
 def image(c: Any, config: str = "", limit: Many = None, inventory: str = "") -> int | None:
     """Bring a config's images to the hosts that lack them, from a host that has them."""
     from fleet import verbs
@@ -212,6 +222,7 @@ ns = Collection(
     logs,
     down,
     execute,
+    cp,
     shell,
     completion,
     _group("stage", {"image": image}, default="image"),

@@ -328,6 +328,47 @@ def _answer_json(host: str, answer: Outcome | FleetError) -> dict[str, object]:
     return {"host": host, "code": answer.code, "out": answer.out, "error": ""}
 
 
+MOST_BYTES = 1 << 30
+"""A file that `cp` takes is read as a whole."""
+
+
+def cp(settings: Settings, *, source: str, target: str, limit: Sequence[str] = ()) -> int | None:
+    """3 if the file did not get to one of the hosts; there, what stood at the target before still does."""
+    path, whole = _source(source), _target(source, target)
+    try:
+        data, mode = path.read_bytes(), path.stat().st_mode & 0o7777
+    except OSError as error:
+        raise UsageError(f"--source {source}: {error.strerror}") from None
+    with _session(settings, _inventory(settings, limit)) as session:
+        answers = everyone.put(session, data, whole, mode=mode)
+    for host, answer in answers.items():
+        if isinstance(answer, FleetError):
+            ui.complain(answer)
+        else:
+            ui.say(f"{host}: {whole}  {len(data)} bytes, mode {mode:04o}")
+    return HostError.exit_code if any(answers.values()) else None
+
+
+def _source(word: str) -> Path:
+    if not word:
+        raise UsageError("cp needs a file", hint="type: invoke cp --source FILE --target /PATH")
+    path = Path(word).expanduser()
+    if not path.is_file():
+        why = "a folder; pack it first: tar -cf FOLDER.tar FOLDER" if path.is_dir() else "no such file"
+        raise UsageError(f"--source {word}: {why}")
+    if path.stat().st_size > MOST_BYTES:
+        raise UsageError(f"--source {word}: more than 1 GiB", hint="for large files: rsync")
+    return path
+
+
+def _target(source: str, word: str) -> str:
+    """The file's whole path on the hosts; `/folder/` means below it."""
+    if not word.startswith("/"):
+        what = f"--target {word}: a path from / expected" if word else "cp needs a place on the hosts"
+        raise UsageError(what, hint=f"type: invoke cp --source {source} --target /tmp/")
+    return f"{word}{Path(source).name}" if word.endswith("/") else word
+
+
 def stage(settings: Settings, *, config: str, limit: Sequence[str] = ()) -> int | None:
     inventory = _inventory(settings, limit)
     made = _plan(settings, inventory, config)

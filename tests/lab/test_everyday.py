@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tests.lab.desk import Desk
@@ -17,3 +19,21 @@ def test_exec_groups_what_real_nodes_answer(desk: Desk) -> None:
     said = desk.invoke("exec", "--cmd", "sleep 60", "--timeout", "1s", "--limit", "node1")
     assert said.code == 3, said.all
     assert "node1: " in said.err
+
+
+def test_cp_puts_a_file_on_real_nodes(desk: Desk, tmp_path: Path) -> None:
+    source = tmp_path / "tune.sh"
+    source.write_text("#!/bin/sh\necho tuned\n")
+    source.chmod(0o750)
+    try:
+        said = desk.invoke("cp", "--source", str(source), "--target", "/srv/fleet/")
+        assert said.code == 0, said.all
+        assert said.out == "".join(f"node{n}: /srv/fleet/tune.sh  21 bytes, mode 0750\n" for n in (1, 2, 3))
+        said = desk.invoke("exec", "--cmd", "cd /srv/fleet; ls; stat -c %a tune.sh; ./tune.sh")
+        assert said.out == "==> node[1-3]  (all 3)\ntune.sh\n750\ntuned\n"
+        desk.invoke("exec", "--cmd", "rm /srv/fleet/tune.sh; mkdir /srv/fleet/tune.sh", "--limit", "node2")
+        said = desk.invoke("cp", "--source", str(source), "--target", "/srv/fleet/tune.sh")
+        assert (said.code, said.out.count("tune.sh  21 bytes")) == (3, 2), said.all
+        assert "node2: " in said.err
+    finally:
+        desk.invoke("exec", "--cmd", "rm -rf /srv/fleet/tune.sh")

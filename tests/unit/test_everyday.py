@@ -12,7 +12,7 @@ import pytest
 
 from fleet import plan as plans
 from fleet import provision, verbs
-from fleet.errors import FleetError, Unreachable, UsageError
+from fleet.errors import CommandFailed, FleetError, Unreachable, UsageError
 from fleet.hosts.fake import Fake
 from fleet.model import load
 from fleet.settings import Settings
@@ -93,6 +93,58 @@ def test_exec_refuses(hosts: Hosts, settings: Settings, call: Callable[[Settings
     with pytest.raises(UsageError, match=what):
         call(settings)
     assert all(host.calls == [] for host in hosts.values())
+
+
+# --------------------------------------------------------------------- cp
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    path = tmp_path / "tune.sh"
+    path.write_bytes(b"#!/bin/sh\n")
+    path.chmod(0o750)
+    return path
+
+
+@pytest.mark.parametrize(("target", "whole"), [("/opt/", "/opt/tune.sh"), ("/opt/t", "/opt/t")])
+def test_a_file_goes_to_all_hosts(
+    hosts: Hosts, settings: Settings, script: Path, capsys: Captured, target: str, whole: str
+) -> None:
+    assert verbs.cp(settings, source=str(script), target=target, limit=["node*:!node4"]) is None
+    assert capsys.readouterr().out == "".join(f"node{n}: {whole}  10 bytes, mode 0750\n" for n in (1, 2, 3))
+    assert [host.files for host in hosts.values()] == [{whole: b"#!/bin/sh\n"}] * 3 + [{}] * 2
+    assert hosts["node1"].modes == {whole: 0o750}
+
+
+class Full(Fake):
+    """A host whose disk is full."""
+
+    def put(self, data: bytes, path: str, *, mode: int = 0o644, timeout: float = 60.0) -> None:
+        raise CommandFailed("no space left", where=self.name)
+
+
+def test_a_host_that_does_not_take_the_file(hosts: Hosts, settings: Settings, script: Path, capsys: Captured) -> None:
+    hosts["node2"] = Full("node2")
+    assert verbs.cp(settings, source=str(script), target="/opt/t") == 3
+    said = capsys.readouterr()
+    assert said.err == "node2: no space left\n"
+    assert [line.partition(":")[0] for line in said.out.splitlines()] == ["node1", "node3", "node4", "login"]
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "what"),
+    [
+        ("", "/tmp/", "cp needs a file"),
+        ("nothing", "/tmp/", "--source nothing: no such file"),
+        (".", "/tmp/", "--source .: a folder"),
+        (__file__, "", "cp needs a place on the hosts"),
+        (__file__, "~/x", "--target ~/x: a path from / expected"),
+    ],
+)
+def test_cp_refuses(hosts: Hosts, settings: Settings, source: str, target: str, what: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(what)):
+        verbs.cp(settings, source=source, target=target)
+    assert all(host.files == {} for host in hosts.values())
 
 
 # --------------------------------------------------------------------- plan --diff
