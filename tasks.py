@@ -175,6 +175,14 @@ def expand(c: Any, config: str = "", from_: str = "", evals: str = "default", js
     return verbs.expand(settings(c), config=config, master=from_, evals=evals, json=json)
 
 
+@verb(FLAGS, many=["limit"])
+def check_inventory(c: Any, limit: Many = None, inventory: str = "") -> int | None:
+    """Tell all faults of the inventory, what is odd in it, and which recipes its hosts can run; no host is asked."""
+    from fleet import verbs
+
+    return verbs.check_inventory(settings(c, inventory), limit=words(limit))
+
+
 @verb(FLAGS)
 def install(c: Any) -> int | None:
     """Install the Debian packages the lab needs, where they are missing (Debian, root)."""
@@ -226,6 +234,7 @@ ns = Collection(
     shell,
     completion,
     _group("stage", {"image": image}, default="image"),
+    _group("inventory", {"check": check_inventory}),
     _group("config", {"expand": expand}),
     _group("lab", {"install": install, "up": up, "down": lab_down, "status": status}),
 )

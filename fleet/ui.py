@@ -7,6 +7,7 @@ import os
 import sys
 import threading
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, TextIO
 
 from rich.console import Console, Group
@@ -19,6 +20,7 @@ from rich.text import Text
 from fleet.docker import Container, Image
 from fleet.errors import FleetError
 from fleet.model.hostrange import folded
+from fleet.model.inventory import Host
 from fleet.progress import Progress
 from fleet.results import report
 from fleet.results.record import Record
@@ -110,6 +112,44 @@ def groups(found: Sequence[everyone.Group], *, asked: int) -> None:
         count = "" if len(group.hosts) == 1 else f"  ({'all ' if len(group.hosts) == asked else ''}{len(group.hosts)})"
         code = f"  exit {group.code}" if group.code else ""
         say(f"==> {folded(group.hosts)}{count}{code}" + (f"\n{group.text}" if group.text else ""))
+
+
+def hosts(found: Sequence[Host]) -> None:
+    """An inventory: where each host is and what it is for."""
+    table(("host", "login", "GPUs", "groups", "runners"), map(_inventory_row, found))
+
+
+def _inventory_row(host: Host) -> tuple[str, ...]:
+    login = f"{host.user}@" if host.user else ""
+    port = f":{host.port}" if host.port else ""
+    gpus = f"{host.gpus} × {host.gpu or host.accelerator}" if host.gpus else "-"
+    groups, runners = " ".join(host.groups) or "-", " ".join(host.runners) or "-"
+    return host.name, f"{login}{host.address or host.name}{port}", gpus, groups, runners
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A recipe on an inventory: the hosts of its runner, and what it comes to there or why it cannot run."""
+
+    key: str
+    runner: str
+    hosts: tuple[str, ...]
+    arms: int = 0
+    points: int = 0
+    reasons: tuple[str, ...] = ()
+
+
+def fits(found: Sequence[Fit]) -> None:
+    """Recipes against hosts, then the reasons of those that cannot run."""
+    table(("recipe", "runner", "hosts", "runs"), map(_fit_row, found))
+    for fit in found:
+        for reason in fit.reasons:
+            say(f"{fit.key}: {reason}")
+
+
+def _fit_row(fit: Fit) -> tuple[str, ...]:
+    runs = "no" if fit.reasons else f"{fit.arms} arms, {fit.points} points"
+    return fit.key, fit.runner, folded(fit.hosts) or "-", runs
 
 
 def entries(found: Sequence[dict[str, Any]]) -> None:

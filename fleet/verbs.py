@@ -16,7 +16,7 @@ from typing import get_args
 from fleet import difference, ui
 from fleet import plan as plans
 from fleet.docker import Container
-from fleet.errors import FleetError, HostError, PreflightError, UsageError
+from fleet.errors import FleetError, HostError, PlanError, PreflightError, UsageError
 from fleet.hosts.base import Outcome
 from fleet.lab import image, packages
 from fleet.lab.lab import Lab
@@ -25,6 +25,7 @@ from fleet.model import limits, load, matrix
 from fleet.model.inventory import Inventory, Trial
 from fleet.model.limits import LAST_FAILED
 from fleet.model.near import did_you_mean, nearest
+from fleet.model.remarks import remarks
 from fleet.plan import Plan
 from fleet.results import lastfailed, store
 from fleet.results.record import latest
@@ -367,6 +368,33 @@ def _target(source: str, word: str) -> str:
         what = f"--target {word}: a path from / expected" if word else "cp needs a place on the hosts"
         raise UsageError(what, hint=f"type: invoke cp --source {source} --target /tmp/")
     return f"{word}{Path(source).name}" if word.endswith("/") else word
+
+
+def check_inventory(settings: Settings, *, limit: Sequence[str] = ()) -> int | None:
+    """0 if the file is sound. No host is asked. Recipes that find no hosts are told; a lab need not serve them all."""
+    inventory = _inventory(settings, limit)
+    ui.hosts(inventory.hosts)
+    ui.say("")
+    found = [_fit(settings, inventory, key) for key in load.recipe_keys(settings.recipes)]
+    ui.fits(found)
+    for remark in remarks(inventory):
+        ui.say(f"note: {remark}")
+    served = sum(not fit.reasons for fit in found)
+    ui.say(f"{inventory.path} is sound: {len(inventory.hosts)} hosts, {served} of {len(found)} recipes can run on them")
+    return None
+
+
+def _fit(settings: Settings, inventory: Inventory, key: str) -> ui.Fit:
+    """Whether a recipe can be planned on these hosts."""
+    runner, names = "-", []
+    try:
+        runner = load.recipe(key, settings.recipes).config.runner
+        names = [host.name for host in inventory.hosts if runner in host.runners]
+        made = _plan(settings, inventory, key)
+    except FleetError as error:
+        reasons = error.reasons if isinstance(error, PlanError) else ()
+        return ui.Fit(key, runner, tuple(names), reasons=tuple(reasons) or (error.what,))
+    return ui.Fit(key, runner, tuple(names), arms=len(made.arms), points=made.points)
 
 
 def stage(settings: Settings, *, config: str, limit: Sequence[str] = ()) -> int | None:

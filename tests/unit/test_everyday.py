@@ -12,11 +12,11 @@ import pytest
 
 from fleet import plan as plans
 from fleet import provision, verbs
-from fleet.errors import CommandFailed, FleetError, Unreachable, UsageError
+from fleet.errors import CommandFailed, FileFaults, FleetError, Unreachable, UsageError
 from fleet.hosts.fake import Fake
 from fleet.model import load
 from fleet.settings import Settings
-from tests.unit.describing import ROOT, VLLM, edited
+from tests.unit.describing import MTP, ROOT, VLLM, edited
 
 Hosts = dict[str, Fake]
 RACK = """\
@@ -208,3 +208,60 @@ def test_diff_refuses(desk: Settings) -> None:
     (desk.results / RUN / "plan.json").unlink()
     with pytest.raises(FleetError, match="plan of this run is not there"):
         verbs.plan(desk, diff=RUN)
+
+
+# --------------------------------------------------------------------- inventory.check
+
+
+ODD = """\
+all:
+  vars: {ansible_become: true}
+  children:
+    gpu:
+      vars: {gpus: 8, gpu: mi355x, accelerator: rocm}
+      hosts:
+        n[1-2]: {runners: [mi355x]}
+        n3: {address: n2, user: amd, port: 22}
+        n4: {accelerator: none, port: 2222}
+    cpu:
+      hosts:
+        login: {gpus: 0, runners: [mi355x]}
+"""
+
+
+def test_an_odd_inventory_is_told(desk: Settings, hosts: Hosts, capsys: Captured) -> None:
+    desk.inventory.write_text(ODD)
+    assert verbs.check_inventory(desk) is None
+    told = capsys.readouterr().out
+    rows = [line.split() for line in told.splitlines()]
+    assert ["n3", "amd@n2:22", "8", "×", "mi355x", "gpu", "-"] in rows
+    assert ["login", "login", "-", "cpu", "mi355x"] in rows
+    assert [VLLM, "mi355x", "login", "n[1-2]", "2", "arms,", "16", "points"] in [
+        [*row[:2], *sorted(row[2:4]), *row[4:]] for row in rows if row[:1] == [VLLM]
+    ]
+    assert [line.removeprefix("note: ") for line in told.splitlines() if line.startswith("note: ")] == [
+        f"{desk.inventory}:2  ansible_become is not used by fleet",
+        "n[2-3] are one machine: n2 port 22",
+        "GPUs and no runner label, so no recipe finds them: n[3-4]",
+        "runner labels and no GPUs, so nothing can be placed there: login",
+        "GPUs and accelerator none, so containers get no GPU devices: n4",
+    ]
+
+
+def test_a_recipe_whose_runner_finds_no_host(desk: Settings, capsys: Captured) -> None:
+    change(desk.recipes / f"{VLLM}.yaml", ("runner: mi355x", "runner: mi300x"))
+    change(desk.recipes / f"{MTP}.yaml", ("image:", "imaje:"))
+    assert verbs.check_inventory(desk, limit=["rack1"]) is None
+    told = capsys.readouterr().out
+    known = f"(hosts of {desk.inventory} answer to: mi355x, mi355x-disagg)"
+    assert f"arm tp8-1k1k: no host answers to runner mi300x {known}" in told
+    assert [VLLM, "mi300x", "-", "no"] in [line.split() for line in told.splitlines()]
+    assert f"{MTP}.yaml: 2 faults" in told or f"{MTP}.yaml: 1 fault" in told
+    assert "is sound: 2 hosts, " in told
+
+
+def test_a_faulty_inventory_is_only_its_faults(desk: Settings, capsys: Captured) -> None:
+    change(desk.inventory, ("gpus: 8", "gpuss: 8"), ("accelerator: rocm", "accelerator: rocn"))
+    with pytest.raises(FileFaults, match="2 faults"):
+        verbs.check_inventory(desk)
+    assert capsys.readouterr().out == ""

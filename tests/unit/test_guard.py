@@ -69,7 +69,7 @@ REFUSED = [
     ("--dry sweep --config K", "the dry run is a verb: plan", "invoke plan --config KEY"),
     ("sweep --config K --dry", "the dry run is a verb: plan", "invoke plan --config KEY"),
     ("-eR sweep", "the dry run is a verb: plan", "invoke plan --config KEY"),
-    ("--list stages", "no group of verbs 'stages'; there are: config, lab, stage", "invoke --list stage"),
+    ("--list stages", "no group of verbs 'stages'; there are: config, inventory, lab, stage", "invoke --list stage"),
 ]
 
 
