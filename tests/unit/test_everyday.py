@@ -12,11 +12,13 @@ import pytest
 
 from fleet import plan as plans
 from fleet import provision, verbs
-from fleet.errors import CommandFailed, FileFaults, FleetError, Unreachable, UsageError
+from fleet.errors import CommandFailed, FileFaults, FleetError, PreflightError, Unreachable, UsageError
 from fleet.hosts.fake import Fake
 from fleet.model import load
+from fleet.results import lastfailed
 from fleet.settings import Settings
 from tests.unit.describing import MTP, ROOT, VLLM, edited
+from tests.world import KEY, World
 
 Hosts = dict[str, Fake]
 RACK = """\
@@ -265,3 +267,42 @@ def test_a_faulty_inventory_is_only_its_faults(desk: Settings, capsys: Captured)
     with pytest.raises(FileFaults, match="2 faults"):
         verbs.check_inventory(desk)
     assert capsys.readouterr().out == ""
+
+
+# --------------------------------------------------------------------- --limit @last-failed
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> World:
+    made = World()
+    transports = {name: node.fake for name, node in made.nodes.items()}
+    monkeypatch.setitem(
+        provision.PROVISIONERS,
+        "static",
+        lambda inventory, _: {one.name: transports[one.name] for one in inventory.hosts},
+    )
+    return made
+
+
+def test_health_says_who_failed_last(desk: Settings, world: World, capsys: Captured) -> None:
+    world.nodes["mi355x-03"].first = [("uptime", "up\n"), (lambda _: True, Unreachable("refused", where="mi355x-03"))]
+    assert verbs.health(desk) == 3
+    capsys.readouterr()
+    assert verbs.execute(desk, cmd="uptime", limit=["@last-failed"]) == 0
+    assert capsys.readouterr().out == "==> mi355x-03\nup\n"
+    assert verbs.health(desk, limit=["rack1"]) == 0
+    with pytest.raises(UsageError, match="no host failed in the latest health"):
+        verbs.health(desk, limit=["@last-failed"])
+
+
+def test_a_preflight_says_who_failed_last(desk: Settings, world: World, capsys: Captured) -> None:
+    world.nodes["mi355x-02"].ports.add(8020)
+    with pytest.raises(PreflightError):
+        verbs.sweep(desk, config=KEY, arm="1p1d-mtp3", conc=[4])
+    assert lastfailed.read(desk.results) == ["mi355x-02"]
+    world.nodes["mi355x-02"].ports.clear()
+    world.nodes["mi355x-01"].first = [(["docker", "run"], (125, "", "no such runtime"))]
+    with pytest.raises(CommandFailed):
+        verbs.sweep(desk, config=KEY, arm="1p1d-mtp3", conc=[4])
+    with pytest.raises(UsageError, match="no host failed in the latest preflight"):
+        lastfailed.read(desk.results)
