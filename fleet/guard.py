@@ -10,13 +10,16 @@ flags come from the Invoke collection itself. `guard` applies them to a process.
 
 from __future__ import annotations
 
+import contextlib
 import copy
+import os
 import shlex
 import signal
 import sys
 from collections.abc import Iterable, Iterator, Mapping, MutableSequence, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
+from types import TracebackType
 from typing import Any
 
 from fleet.model.near import nearest
@@ -117,6 +120,27 @@ def core_of(program: Any) -> Verb:
     return Verb("", _flags(program.initial_context.args.values()))
 
 
+def unexpected(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """What Invoke itself raises, from its settings or its own flags, as one message with code 2; ^C with 130."""
+    from fleet import ui
+    from fleet.errors import FleetError, Interrupted, UsageError
+
+    if os.environ.get("FLEET_DEBUG"):
+        sys.__excepthook__(kind, error, trace)
+    told: FleetError = Interrupted("interrupted")
+    if not issubclass(kind, KeyboardInterrupt):
+        said = " ".join(str(error).split()) or "no message"
+        hint = (
+            "look at invoke.yaml, INVOKE_… variables and the flags before the verb; FLEET_DEBUG=1 shows where it arose"
+        )
+        told = UsageError(f"Invoke cannot work with its settings or its own flags: {kind.__name__}: {said}", hint=hint)
+    with contextlib.suppress(OSError, ValueError):
+        ui.complain(told)
+        sys.stdout.flush()
+    # The interpreter would end with 1 after any hook.
+    os._exit(told.exit_code)
+
+
 def guard(collection: Any, argv: MutableSequence[str] = sys.argv) -> None:
     """Look at this process's command line before Invoke does; ends the program when Invoke shall not see it.
 
@@ -126,6 +150,8 @@ def guard(collection: Any, argv: MutableSequence[str] = sys.argv) -> None:
         return
     from invoke.exceptions import Exit
     from invoke.main import program
+
+    sys.excepthook = unexpected
 
     verbs, core = verbs_of(collection), core_of(program)
     if _completing(argv, core):
@@ -329,6 +355,11 @@ def _value(word: Word, seen: Sequence[Word], argv: Sequence[str]) -> Refusal | N
     """What is wrong with a known flag's value."""
     flag, owner = word.flag, word.verb or "invoke"
     assert flag is not None
+    empty = word.value is not None and not word.value.strip(" ,")
+    if flag.takes_value and not flag.optional and empty:
+        what = f"{owner}: {word.text} was given an empty value; is a shell variable not set?"
+        verb = " ".join(dict.fromkeys(("invoke", owner)))
+        return Refusal(what, f"type: {verb} … {word.text} {_placeholder(flag)}, or leave {word.text} out")
     if flag.takes_value and not flag.optional and word.value is None:
         found = argv[word.end] if word.end < len(argv) else ""
         what = f"{owner}: {word.text} needs a value" + (f", and {found} follows" if found else "")

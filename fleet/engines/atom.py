@@ -142,6 +142,11 @@ class Options(KebabModel):
 
 def refusals(arm: Arm, options: Options) -> tuple[str, ...]:
     reasons = [why for workers in arm.workers for why in _worker_refusals(workers)]
+    apart = any(workers.role == "prefill" for workers in arm.workers)
+    if apart and not arm.disagg:
+        reasons.append("prefill and decode workers with disagg: false hand over no KV cache; type disagg: true")
+    if arm.framework == "atom-disagg" and not apart:
+        reasons.append("framework: atom-disagg serves prefill and decode workers; one server is framework: atom")
     if arm.disagg and arm.kv_transfer not in CONNECTORS:
         reasons.append(f"kv-p2p-transfer: {arm.kv_transfer}: ATOM has {', '.join(CONNECTORS)}")
     if arm.spec == "draft_model":
@@ -354,7 +359,7 @@ def _consumes(arm: Arm, workers: Workers) -> tuple[str, ...]:
     names = ["image", "model", "framework", "max_model_len", "conc", "disagg", "spec", "depth"]
     names += ["kv_transfer"] if arm.disagg else []
     names += [f"{workers.role}.{field}" for field in ("tp", "pp", "ep", "dcp", "pcp", "dp_attn")]
-    if arm.depth and "DECODE_MTP_SIZE" in workers.settings:
+    if "DECODE_MTP_SIZE" in workers.settings:
         names.append(f"{workers.role}.settings.DECODE_MTP_SIZE")
     return tuple(names)
 

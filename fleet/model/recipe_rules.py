@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
@@ -10,6 +11,12 @@ from fleet.model.arm import Arm
 from fleet.model.recipe import FIXED, Recipe, Scope, entries_of
 from fleet.model.tuning import ModelFacts
 from fleet.model.yamlfile import Document
+
+IMAGE = re.compile(
+    r"((localhost|[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)+|[A-Za-z0-9-]+(?=:\d+/))(:\d+)?/)?"
+    r"[a-z0-9]+([._/-]+[a-z0-9]+)*(:\w[\w.-]{0,127})?(@sha256:[0-9a-f]{64})?"
+)
+"""Docker's grammar of image names, distribution/reference: only a host may have upper case."""
 
 DEPTH = "DECODE_MTP_SIZE"
 ROLES = ("prefill", "decode")
@@ -31,7 +38,8 @@ def contradictions(
 def declared(document: Document, key: str, *, gpus_per_host: int | None = None) -> list[Fault]:
     """The rules that need the file alone. They run on faulty files too and look only at what has the right type."""
     config = Scope(document, (key,))
-    found = [fault for sequence in config.items(*FIXED) for fault in _above_zero(sequence, "isl", "osl")]
+    found = [*_image(config)]
+    found += [fault for sequence in config.items(*FIXED) for fault in _above_zero(sequence, "isl", "osl")]
     for entry in entries_of(config):
         found += _concurrency(entry)
         for scope in (entry, *(entry.below(role) for role in ROLES)):
@@ -43,6 +51,12 @@ def declared(document: Document, key: str, *, gpus_per_host: int | None = None) 
         if entry.has("decode"):
             found += _depth(entry)
     return sorted(set(found))
+
+
+def _image(config: Scope) -> Iterator[Fault]:
+    image = config.get("image")
+    if isinstance(image, str) and not IMAGE.fullmatch(image):
+        yield config.wrong(("image",), "an image as docker names it expected: [host/]name[:tag][@sha256:…]")
 
 
 def _above_zero(scope: Scope, *names: str) -> Iterator[Fault]:

@@ -257,6 +257,10 @@ def _places(document: Document) -> Iterator[Fault]:
     for index, one in enumerate(mounts.items if mounts else ()):
         if isinstance(one.value, str) and not _MOUNT.fullmatch(one.value):
             yield wrong(document, ("host", "mounts", index), "/source:/target or /source:/target:ro expected")
+    devices = document.node("host", "devices")
+    for index, one in enumerate(devices.items if devices else ()):
+        if isinstance(one.value, str) and not one.value.startswith("/"):
+            yield wrong(document, ("host", "devices", index), "the path of a device expected: /dev/…")
     env = document.node("host", "env")
     for name, value in env.entries.items() if env else ():
         if not _VARIABLE.fullmatch(name) or "\n" in str(value.value):

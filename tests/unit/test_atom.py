@@ -248,3 +248,20 @@ def test_an_unknown_framework_is_told_with_the_known_ones():
     assert engine_for("atom-disagg") is engine_for("atom")
     with pytest.raises(PlanError, match="framework sglang cannot be planned; engines are there for: atom, atom-disagg"):
         engine_for("sglang")
+
+
+def test_workers_that_hand_over_nothing_and_a_server_that_is_no_pair_are_refused() -> None:
+    apart = build.arm().model_copy(update={"disagg": False, "kv_transfer": None})
+    assert atom.refusals(apart, build.OPTIONS) == (
+        "prefill and decode workers with disagg: false hand over no KV cache; type disagg: true",
+    )
+    server = Workers(role="server", count=1, tp=8)
+    alone = build.arm(depth=0).model_copy(update={"disagg": False, "kv_transfer": None, "workers": (server,)})
+    assert atom.refusals(alone, build.OPTIONS) == (
+        "framework: atom-disagg serves prefill and decode workers; one server is framework: atom",
+    )
+
+
+def test_a_depth_of_0_is_carried_too() -> None:
+    decode = build.arm(depth=0).of("decode").model_copy(update={"settings": {"DECODE_MTP_SIZE": "0"}})
+    assert "decode.settings.DECODE_MTP_SIZE" in atom._consumes(build.arm(depth=0), decode)

@@ -296,6 +296,31 @@ def start(project: Path, verb: str, **environment: str) -> subprocess.Popen[str]
     )
 
 
+@pytest.mark.parametrize("words", ["plan --config K --limit=", "plan --config= --json", "down --run ,"])
+def test_an_empty_value_is_no_value(words: str) -> None:
+    """As of a shell variable that is not set: it must not mean everything."""
+    found = invoke(*words.split())
+    assert (found.returncode, found.stdout) == (2, "")
+    assert "was given an empty value; is a shell variable not set?\ntype: invoke " in found.stderr
+
+
+@pytest.mark.parametrize("settings", ["run: 5", "tasks: 5", "fleet: {1: 2}", "1: 2"])
+def test_what_invoke_makes_of_its_settings_is_one_message(project: Path, settings: str) -> None:
+    tasks = (ROOT / "tasks.py").read_text()
+    (project / "tasks.py").write_text(tasks)
+    (project / "invoke.yaml").write_text(settings + "\n")
+    _, stderr = (waiting := start(project, "plan")).communicate(timeout=60)
+    assert waiting.returncode == 2
+    assert "Traceback" not in stderr
+
+
+def test_a_core_flag_that_invoke_cannot_read_is_one_message() -> None:
+    found = invoke("-F", "xml", "--list")
+    assert found.returncode == 2
+    assert found.stderr.startswith("Invoke cannot work with its settings or its own flags: AttributeError: ")
+    assert "Traceback" not in found.stderr
+
+
 @pytest.mark.parametrize("one", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_interrupts_end_with_130(project: Path, one: signal.Signals) -> None:
     waiting = start(project, "wait")

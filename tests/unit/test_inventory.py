@@ -272,6 +272,7 @@ def test_what_failed_last_is_kept(tmp_path: Path) -> None:
 
 
 FAULTS = [
+    (("gpus: 8", "devices: [--privileged]"), 4, "devices[0]: --privileged  the path of a device expected: /dev/…"),
     (("gpus: 8", "scratch: tmp/x"), 4, "scratch: tmp/x  an absolute path expected; type /tmp/x"),
     (("gpus: 8", "mounts: [x]"), 4, "mounts[0]: x  /source:/target or /source:/target:ro expected"),
     (("{A: \"all\"", "{A=1: \"all\""), 6, "A=1: \"all\"  a variable's name and a value of one line expected"),

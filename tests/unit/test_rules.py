@@ -115,3 +115,18 @@ def test_public_multi_node_configs_have_none() -> None:
     for recipe in load.master(INTEROP / "amd-master-subset.yaml").values():
         if recipe.config.multinode and not matrix.unrunnable(recipe):
             assert contradictions(recipe, matrix.arms(recipe), gpus_per_host=8) == [], recipe.key
+
+
+@pytest.mark.parametrize("image", ["--privileged", "rocm/atom dev:x", "Rocm/atom-dev:x", "a/b:", "a/b@sha256:12"])
+def test_an_image_that_docker_could_not_name(tmp_path: Path, image: str) -> None:
+    (written,) = [line for line in MULTI.splitlines() if line.strip().startswith("image:")]
+    faults = found(tmp_path, MULTI, (written, f'  image: "{image}"'))
+    assert [text for _, text in faults] == [
+        f'image: "{image}"  an image as docker names it expected: [host/]name[:tag][@sha256:…]'
+    ]
+
+
+@pytest.mark.parametrize("image", ["localhost:5000/a/b:v1", "a", "h.io/a/b_c@sha256:" + "0" * 64, "a/b:v0.22.0-x_Y"])
+def test_images_as_docker_names_them(tmp_path: Path, image: str) -> None:
+    (written,) = [line for line in MULTI.splitlines() if line.strip().startswith("image:")]
+    assert found(tmp_path, MULTI, (written, f'  image: "{image}"')) == []
