@@ -22,7 +22,8 @@ Each carries *what* happened, *where* (seat, host or file line) and a *hint*: wh
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 
@@ -55,18 +56,52 @@ class Fault:
 
 
 class FileFaults(FleetError):
-    """All faults of one file, sorted by line."""
+    """All faults of one file, sorted by line. `beside`: those of other files that were found with them."""
 
     exit_code = 2
 
-    def __init__(self, path: str, faults: Sequence[Fault], *, hint: str = "nothing was started") -> None:
+    def __init__(
+        self,
+        path: str,
+        faults: Sequence[Fault],
+        *,
+        beside: Sequence[FileFaults] = (),
+        hint: str = "nothing was started",
+    ) -> None:
         self.path = path
         self.faults = tuple(sorted(set(faults)))
+        self.beside = tuple(beside)
         count = len(self.faults)
         lines = [f"{path}: {count} fault{'s' if count != 1 else ''}"]
         width = max((len(str(fault.line)) for fault in self.faults), default=1) + 1
         lines += [f"  {':' + str(f.line) if f.line else '':<{width}}  {f.text}" for f in self.faults]
-        super().__init__("\n".join(lines), hint=hint)
+        super().__init__("\n".join([*lines, *(other.what for other in self.beside)]), hint=hint)
+
+
+class Gathering:
+    """Faults of several files, gathered to be told at once: each file once, in the order of its first fault."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, list[Fault]] = {}
+
+    def add(self, path: str, faults: Sequence[Fault]) -> None:
+        if faults:
+            self._found.setdefault(path, []).extend(faults)
+
+    @contextmanager
+    def also(self) -> Iterator[None]:
+        """What the block raises as FileFaults is kept, and the block left."""
+        try:
+            yield
+        except FileFaults as error:
+            for one in (error, *error.beside):
+                self.add(one.path, one.faults)
+
+    def tell(self) -> None:
+        """Raises FileFaults if there are any."""
+        files = [FileFaults(path, faults) for path, faults in self._found.items()]
+        if files:
+            raise FileFaults(files[0].path, files[0].faults, beside=files[1:])
 
 
 class PlanError(FleetError):

@@ -9,9 +9,9 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
-from fleet import declared, docker, http
+from fleet import declared, docker, engines, http, routers
 from fleet.engines import engine_for
-from fleet.errors import FileFaults, PlanError, UsageError
+from fleet.errors import Gathering, PlanError, UsageError
 from fleet.loads import load_for
 from fleet.model import load, matrix, placement, recipe_rules
 from fleet.model.arm import Arm, Point
@@ -54,12 +54,8 @@ def build(
 
     Raises UsageError (no such arm or concurrency), FileFaults (recipe or model file), PlanError (all reasons at once).
     """
-    engine = engine_for(recipe.config.framework)
-    facts = load.model_facts(recipe.config.model, recipes_folder)
-    arms = matrix.arms(recipe, depth_of=lambda one, conc: facts.depth(one.config.framework, conc))
-    _refuse(recipe, arms, facts, inventory)
+    arms, facts, options = _described(recipe, inventory, recipes_folder)
     chosen = [one for one in _choose(arms, arm, conc) if not conc or set(conc) & set(one.conc)]
-    options = load.tuning(recipe.config.model, recipe.config.framework, recipes_folder, engine.Options)
     plans, reasons = [], []
     for one in chosen:
         try:
@@ -82,12 +78,37 @@ def to_json(plan: Plan) -> str:
 # --- which arms and points ------------------------------------------------------------------------------------------
 
 
-def _refuse(recipe: Recipe, arms: Sequence[Arm], facts: ModelFacts, inventory: Inventory) -> None:
-    """What the schema accepts and reality does not, told with the lines of the recipe."""
+def _described(recipe: Recipe, inventory: Inventory, folder: Path) -> tuple[list[Arm], ModelFacts, Any]:
+    """The arms of a recipe, the facts of its model, and how its engine serves it. Raises FileFaults: what the schema
+    accepts and reality does not, in the recipe and in the model's file.
+    """
+    gathered, framework, model = Gathering(), recipe.config.framework, recipe.config.model
+    gathered.add(recipe.source, recipe_rules.strangers(recipe, engines.frameworks(), routers.names()))
+    facts: ModelFacts | None = None
+    with gathered.also():
+        facts = load.model_facts(model, folder)
+    options = _options(model, (framework, *(facts.frameworks if facts else ())), folder, gathered)
+    arms = matrix.arms(recipe, depth_of=lambda _, conc: facts.depth(framework, conc) if facts else 0)
+    gathered.add(recipe.source, recipe_rules.contradictions(recipe, arms, facts, hosts=_hosts(recipe, inventory)))
+    gathered.tell()
+    assert facts is not None
+    return arms, facts, options[framework]
+
+
+def _options(model: str, frameworks: Sequence[str], folder: Path, gathered: Gathering) -> dict[str, Any]:
+    """How each framework that has an engine serves the model; all are read, for their faults."""
+    found: dict[str, Any] = {}
+    for name in dict.fromkeys(frameworks):
+        if engine := engines.find(name):
+            with gathered.also():
+                found[name] = load.tuning(model, name, folder, engine.Options)
+    return found
+
+
+def _hosts(recipe: Recipe, inventory: Inventory) -> recipe_rules.Hosts:
     sizes = {host.gpus for host in inventory.hosts if recipe.config.runner in host.runners and host.gpus}
-    gpus = sizes.pop() if len(sizes) == 1 else None
-    if faults := recipe_rules.contradictions(recipe, arms, facts, gpus_per_host=gpus):
-        raise FileFaults(recipe.source, faults)
+    engine = engines.find(recipe.config.framework)
+    return recipe_rules.Hosts(gpus=sizes.pop() if len(sizes) == 1 else None, spans=engine is None or engine.SPANS)
 
 
 def _choose(arms: Sequence[Arm], name: str | None, concs: Sequence[int]) -> list[Arm]:
@@ -204,8 +225,8 @@ def _informational(arm: Arm) -> dict[str, str]:
 
 
 def _deviations(arm: Arm) -> list[str]:
-    routers = router_for(arm.router.name).deviations(arm) if arm.router else ()
-    return [*engine_for(arm.framework).deviations(arm), *routers, *load_for(arm.framework).deviations(arm)]
+    router = router_for(arm.router.name).deviations(arm) if arm.router else ()
+    return [*engine_for(arm.framework).deviations(arm), *router, *load_for(arm.framework).deviations(arm)]
 
 
 def _where(arm: Arm) -> str:
@@ -216,8 +237,6 @@ def _where(arm: Arm) -> str:
 
 
 def _finish(recipe: Recipe, inventory: Inventory, plans: list[ArmPlan], facts: ModelFacts, trial: Trial | None) -> Plan:
-    notes = {name: why for plan in plans for name, why in _informational(plan.arm).items()}
-    notes |= {declared.shown(name): why for name, why in declared.INFORMATIONAL.items()}
     return Plan(
         key=recipe.key,
         hash=_hash(plans),
@@ -225,10 +244,28 @@ def _finish(recipe: Recipe, inventory: Inventory, plans: list[ArmPlan], facts: M
         inventory=inventory,
         trial=trial,
         deviations=_unique([line for plan in plans for line in (*_deviations(plan.arm), *_unprivileged(plan))]),
-        informational=tuple(f"{name} ({why})" for name, why in notes.items()),
+        informational=_noted(plans),
         left_out=tuple(matrix.unrunnable(recipe)),
         estimate=_estimate(plans, facts),
     )
+
+
+def _noted(plans: list[ArmPlan]) -> tuple[str, ...]:
+    """Declared values that reach no service: `name: value (reason)`, with the values of all arms."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for plan in plans:
+        values = declared.declared(plan.arm)
+        for name, why in (_informational(plan.arm) | declared.INFORMATIONAL).items():
+            told = found.setdefault((declared.shown(name) if name in values else name, why), [])
+            told += [_written(values[name])] if name in values else []
+    return tuple(
+        f"{name}{': ' if values else ''}{', '.join(dict.fromkeys(values))} ({why})"
+        for (name, why), values in found.items()
+    )
+
+
+def _written(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _unprivileged(plan: ArmPlan) -> list[str]:

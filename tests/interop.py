@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -29,3 +30,9 @@ def flags(name: str) -> dict[str, bool]:
         if "[also --no-…]" in line:
             table["--no-" + spellings[0].removeprefix("--")] = False
     return table
+
+
+def spellings(name: str) -> list[tuple[str, ...]]:
+    """The flags of a parser, each with all its names."""
+    lines = (line.split("#")[0].split() for line in path(f"flags/{name}.txt").read_text().splitlines())
+    return [names for line in lines if (names := tuple(word for word in line if re.fullmatch(r"--?[\w-]+", word)))]

@@ -80,9 +80,12 @@ def frameworks() -> tuple[str, ...]:
     return tuple(sorted(name for engine in _ENGINES for name in engine.FRAMEWORKS))
 
 
+def find(framework: str) -> Engine | None:
+    return next((engine for engine in _ENGINES if framework in engine.FRAMEWORKS), None)
+
+
 def engine_for(framework: str) -> Engine:
     """Raises PlanError for a framework that no engine serves."""
-    for engine in _ENGINES:
-        if framework in engine.FRAMEWORKS:
-            return engine
+    if engine := find(framework):
+        return engine
     raise PlanError(f"framework {framework} cannot be planned; engines are there for: {', '.join(frameworks())}")

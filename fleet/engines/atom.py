@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
+from pydantic import Field
+
+from fleet.engines import flags
 from fleet.errors import NotReady
 from fleet.model import prometheus
 from fleet.model.arm import Arm, Workers
-from fleet.model.base import Fraction, KebabModel, Positive
+from fleet.model.base import BlockSize, Fraction, KebabModel, Variables
 from fleet.model.check import Check, Response, answered, serves
 from fleet.model.evidence import Counters
 from fleet.model.inventory import Host
+from fleet.model.near import did_you_mean
 from fleet.model.seat import Placement, Seat
 from fleet.model.service import Mount, Port, Service
 from fleet.model.tuning import Draft
@@ -113,6 +117,16 @@ ORIGINS = {
     "PYTHONUNBUFFERED": "public recipe: log lines come when they are written",
 }
 
+# The same settings under another name, what would work against them, and what would make the figures up: not for
+# `flags` either.
+ALIASES = frozenset(
+    (
+        "--served-model-name", "--port", "--tensor-parallel-size", "--pipeline-parallel-size", "-dp",
+        "--prefill-context-parallel-size", "--decode-context-parallel-size", "--data-parallel-size", "--draft-model",
+        "--load_dummy", "--spec-decode-acceptance-length", "--spec-decode-acceptance-rate", "--fake-eplb",
+    )
+)  # fmt: skip
+
 
 class Mtp(Draft):
     """How the checkpoint drafts."""
@@ -129,13 +143,13 @@ class Options(KebabModel):
     """
 
     kv_cache_dtype: Literal["bf16", "fp8"] | None = None
-    block_size: Positive | None = None
+    block_size: BlockSize | None = None
     memory_fraction: Fraction | None = None
     prefix_caching: bool | None = None
-    prefill_max_num_seqs: Positive = 256
-    cudagraph_max: Positive = 256
-    env: dict[str, str] = {}
-    dpa_env: dict[str, str] = {}
+    prefill_max_num_seqs: Annotated[int, Field(gt=0, le=65_536)] = 256
+    cudagraph_max: Annotated[int, Field(gt=0, le=8192)] = 256
+    env: Variables = {}
+    dpa_env: Variables = {}
     mtp: Mtp | None = None
     flags: tuple[str, ...] = ()
 
@@ -148,13 +162,13 @@ def refusals(arm: Arm, options: Options) -> tuple[str, ...]:
     if arm.framework == "atom-disagg" and not apart:
         reasons.append("framework: atom-disagg serves prefill and decode workers; one server is framework: atom")
     if arm.disagg and arm.kv_transfer not in CONNECTORS:
-        reasons.append(f"kv-p2p-transfer: {arm.kv_transfer}: ATOM has {', '.join(CONNECTORS)}")
+        near = did_you_mean(str(arm.kv_transfer), CONNECTORS)
+        reasons.append(f"kv-p2p-transfer: {arm.kv_transfer}: ATOM has {', '.join(CONNECTORS)}{near}")
     if arm.spec == "draft_model":
         reasons.append("spec-decoding: draft_model: fleet runs ATOM with the checkpoint's own drafts (mtp) only")
     if arm.depth > 0 and options.mtp is None:
         reasons.append(f"spec-decoding: mtp: the model file of {arm.model_basename} has no mtp method for ATOM")
-    reasons += [f"flags: {flag} is fleet's own to set" for flag in options.flags if flag.split("=")[0] in ORIGINS]
-    return tuple(reasons)
+    return (*reasons, *flags.taken(options.flags, {*ORIGINS, *ALIASES}))
 
 
 def served_name(arm: Arm) -> str:
@@ -258,10 +272,9 @@ def deviations(arm: Arm) -> tuple[str, ...]:
 
 
 def _worker_refusals(workers: Workers) -> list[str]:
-    if not workers.dp_attn:
-        return []
-    sizes = {"pp": workers.pp, "pcp-size": workers.pcp}
-    return [f"{workers.role}: dp-attn with {name}: {size}: ATOM refuses it" for name, size in sizes.items() if size > 1]
+    sizes = {"pp": workers.pp, "pcp-size": workers.pcp} if workers.dp_attn else {}
+    wide = [f"dp-attn with {name}: {size}: ATOM refuses it" for name, size in sizes.items() if size > 1]
+    return [*flags.expert_parallel(workers), *(f"{workers.role}: {why}" for why in wide)]
 
 
 def _model(arm: Arm) -> list[str]:

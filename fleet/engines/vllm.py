@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
+from pydantic import Field
+
+from fleet.engines import flags
 from fleet.errors import NotReady
 from fleet.model import prometheus
 from fleet.model.arm import Arm, Workers
-from fleet.model.base import Fraction, KebabModel, Positive
+from fleet.model.base import BlockSize, Fraction, KebabModel, Variables
 from fleet.model.check import Check, Response, answered, serves
 from fleet.model.evidence import Counters
 from fleet.model.inventory import Host
@@ -120,7 +123,7 @@ class Mtp(Draft):
 class Compilation(KebabModel):
     """vLLM's compilation config: mode 0 to 3, and which CUDA graphs."""
 
-    mode: int
+    mode: Annotated[int, Field(ge=0, le=3)]
     cudagraph_mode: Literal["NONE", "PIECEWISE", "FULL", "FULL_DECODE_ONLY", "FULL_AND_PIECEWISE"]
 
 
@@ -131,7 +134,7 @@ class Options(KebabModel):
     """
 
     kv_cache_dtype: str | None = None
-    block_size: Positive | None = None
+    block_size: BlockSize | None = None
     memory_fraction: Fraction | None = None
     prefix_caching: bool | None = None
     async_scheduling: bool | None = None
@@ -140,7 +143,7 @@ class Options(KebabModel):
     tokenizer_mode: str | None = None
     reasoning_parser: str | None = None
     compilation: Compilation | None = None
-    env: dict[str, str] = {}
+    env: Variables = {}
     mtp: Mtp | None = None
     flags: tuple[str, ...] = ()
 
@@ -154,9 +157,9 @@ def refusals(arm: Arm, options: Options) -> tuple[str, ...]:
         reasons.append("spec-decoding: draft_model: fleet runs vLLM with the checkpoint's own drafts (mtp) only")
     if arm.depth > 0 and options.mtp is None:
         reasons.append(f"spec-decoding: mtp: the model file of {arm.model_basename} has no mtp for vLLM")
-    own = {*ORIGINS, *ALIASES}
-    reasons += [f"flags: {flag} is fleet's own to set" for flag in options.flags if flag.split("=")[0] in own]
-    return tuple(reasons)
+    if {"dummy", "--load-format=dummy"} & set(options.flags):
+        reasons.append("flags: --load-format dummy: made-up weights give made-up figures")
+    return (*reasons, *flags.taken(options.flags, {*ORIGINS, *ALIASES}, others=("--tokenizer",)))
 
 
 def served_name(arm: Arm) -> str:
@@ -249,9 +252,11 @@ def deviations(arm: Arm) -> tuple[str, ...]:
 
 
 def _worker_refusals(workers: Workers) -> list[str]:
-    if not workers.dp_attn or workers.dcp == 1:
-        return []
-    return [f"{workers.role}: dp-attn with dcp-size: {workers.dcp}: ranks of one GPU have no decode context to share"]
+    reasons = flags.expert_parallel(workers)
+    if workers.dp_attn and workers.dcp > 1:
+        why = "ranks of one GPU have no decode context to share"
+        reasons.append(f"{workers.role}: dp-attn with dcp-size: {workers.dcp}: {why}")
+    return reasons
 
 
 def _parallel(workers: Workers) -> list[str]:

@@ -101,15 +101,16 @@ class Local:
     ) -> Outcome:
         pipe = subprocess.PIPE
         try:
-            process = subprocess.Popen(list(argv), stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True)
+            # Under the lock: a cancel that comes while the process starts finds it.
+            with self._lock:
+                process = subprocess.Popen(list(argv), stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True)
+                call = Call(process)
+                self._calls.add(call)
         except OSError as problem:
             # What a shell on the other side of SSH would say: 127 not found, 126 found but not to be run.
             code = 127 if isinstance(problem, FileNotFoundError) else 126
             said = f"{argv[0]}: {problem.strerror}\n".encode()
             return Outcome(self.name, tuple(argv), code, b"", said, deadline.spent())
-        call = Call(process)
-        with self._lock:
-            self._calls.add(call)
         try:
             self._follow(call, argv, deadline, source, sink, errors)
         except BaseException:

@@ -2,12 +2,31 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 Positive = Annotated[int, Field(gt=0)]
 Fraction = Annotated[float, Field(gt=0, le=1)]
+BlockSize = Annotated[int, Field(gt=0, le=4096)]
+"""Tokens of one KV block."""
+
+
+def _one_line(value: str) -> str:
+    if any(ord(letter) < 32 for letter in value):
+        raise ValueError("a value of one line expected")
+    return value
+
+
+def _variable(name: str) -> str:
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+        raise ValueError("the name of a variable expected: letters, digits and _")
+    return name
+
+
+Variables = dict[Annotated[str, AfterValidator(_variable)], Annotated[str, AfterValidator(_one_line)]]
+"""Environment variables."""
 
 
 def kebab(name: str) -> str:

@@ -8,7 +8,7 @@ from typing import NoReturn
 
 import yaml
 
-from fleet.errors import Fault, FileFaults, UsageError
+from fleet.errors import Fault, FileFaults, Gathering, UsageError
 from fleet.model import yamlfile
 from fleet.model.limits import limit
 from fleet.model.near import did_you_mean, nearest, ranked
@@ -42,10 +42,13 @@ def recipe(key: str, folder: Path, *, rules: bool = False) -> Recipe:
     faults = [*document.faults, *_one_key(document, key)]
     if faults and document.node(key) is None:
         raise FileFaults(document.path, faults)
-    faults += _extend(document, key, folder)
+    gathered = Gathering()
+    with gathered.also():
+        faults += _extend(document, key, folder)
     found = _recipe(document, key, faults, rules=rules)
-    if found is None or faults:
-        raise FileFaults(document.path, faults)
+    gathered.add(document.path, faults)
+    gathered.tell()
+    assert found is not None
     return found
 
 
@@ -146,14 +149,9 @@ def _extend(document: Document, key: str, folder: Path) -> list[Fault]:
         hint = did_you_mean(str(base_key or ""), known)
         fault = document.fault(at, f"extends: {document.written(*at)}".rstrip() + f"  {why}{hint}")
         return [fault, *_bury(document, own)]
-    base_document = yamlfile.parse(folder / f"{base_key}.yaml")
-    if base_document.faults:
-        raise FileFaults(base_document.path, base_document.faults)
-    base = base_document.node(base_key)
-    if base is None or base.kind != "mapping":
-        raise FileFaults(
-            base_document.path, _one_key(base_document, base_key) or [Fault(1, f"{base_key}  is not a mapping")]
-        )
+    own.bad = True
+    base = _base(folder / f"{base_key}.yaml", base_key)
+    own.bad = False
     if EXTENDS in base.entries:
         fault = document.fault(
             at, f"extends: {base_key}  extends {base.entries[EXTENDS].value} itself; one level only: type that one"
@@ -162,6 +160,19 @@ def _extend(document: Document, key: str, folder: Path) -> list[Fault]:
     del own.entries[EXTENDS]
     document.root.entries[key] = merge(base, own)
     return []
+
+
+def _base(path: Path, key: str) -> Node:
+    """The config that another one extends. Raises FileFaults of its file."""
+    document = yamlfile.parse(path)
+    base = document.node(key)
+    sound = base is not None and base.kind == "mapping"
+    faults = [*document.faults, *_one_key(document, key)]
+    if not sound and not faults:
+        faults = [document.fault((key,), f"{key}  is not a mapping")]
+    if faults or base is None:
+        raise FileFaults(document.path, faults)
+    return base
 
 
 def _bury(document: Document, own: Node) -> list[Fault]:

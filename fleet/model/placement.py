@@ -12,6 +12,7 @@ from math import ceil
 from fleet.errors import PlanError
 from fleet.model.arm import Arm, Role, Workers
 from fleet.model.inventory import Host, Inventory
+from fleet.model.near import did_you_mean
 from fleet.model.seat import Placement, Seat
 
 NODES = {"prefill": "PREFILL_NODES", "decode": "DECODE_NODES"}
@@ -65,7 +66,8 @@ def _sizes(workers: Workers) -> Iterator[str]:
 def _no_runner(arm: Arm, inventory: Inventory) -> str:
     known = sorted({runner for host in inventory.hosts for runner in host.runners})
     answer = ", ".join(known) if known else "no runner at all"
-    return f"no host answers to runner {arm.runner} (hosts of {inventory.path} answer to: {answer})"
+    near = did_you_mean(arm.runner, known)
+    return f"no host answers to runner {arm.runner} (hosts of {inventory.path} answer to: {answer}){near}"
 
 
 def _seat_worker(workers: Workers, rank: int, free: list[Host], reasons: list[str], spans: bool) -> list[Seat]:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from fleet.errors import Fault
 from fleet.model.arm import Arm
+from fleet.model.near import did_you_mean
 from fleet.model.recipe import FIXED, Recipe, Scope, entries_of
+from fleet.model.schema import Keys
 from fleet.model.tuning import ModelFacts
 from fleet.model.yamlfile import Document
 
@@ -19,38 +22,83 @@ IMAGE = re.compile(
 """Docker's grammar of image names, distribution/reference: only a host may have upper case."""
 
 DEPTH = "DECODE_MTP_SIZE"
+SETTINGS = (DEPTH, "PREFILL_NODES", "DECODE_NODES")
+
+LARGEST_GROUP = 1024
+LARGEST_CONC = 65_536
+LARGEST_DEPTH = 32
+LARGEST = {"isl": 10_000_000, "osl": 10_000_000, "conc-start": LARGEST_CONC, "conc-end": LARGEST_CONC}
+"""Above these a number is a slip of the hand; sizes and worker counts have LARGEST_GROUP."""
+
 ROLES = ("prefill", "decode")
 
 
+@dataclass(frozen=True)
+class Hosts:
+    """What is known of the hosts that answer to the runner. gpus: of each, None if they differ. spans: whether the
+    engine's workers can span hosts.
+    """
+
+    gpus: int | None = None
+    spans: bool = True
+
+
 def contradictions(
-    recipe: Recipe, arms: Sequence[Arm], facts: ModelFacts | None = None, *, gpus_per_host: int | None = None
+    recipe: Recipe, arms: Sequence[Arm], facts: ModelFacts | None = None, *, hosts: Hosts = Hosts()
 ) -> list[Fault]:
     """Everything in a sound recipe that cannot run, or would run under a wrong name. Lines are of the recipe's file.
 
-    `facts` brings the model's caps; `gpus_per_host` (of the hosts that answer to the runner) what fits a node.
+    `facts` brings the model's caps and depths; without them nothing is said of these.
     """
-    found = declared(recipe.document, recipe.key, gpus_per_host=gpus_per_host)
-    for arm in arms:
-        found += _arm_rules(recipe, arm, facts)
+    found = declared(recipe.document, recipe.key, hosts=hosts)
+    if facts:
+        found += _hub(recipe, facts)
+        for arm in arms:
+            found += _arm_rules(recipe, arm, facts)
     return sorted(set(found))
 
 
-def declared(document: Document, key: str, *, gpus_per_host: int | None = None) -> list[Fault]:
+def strangers(recipe: Recipe, frameworks: Sequence[str], routers: Sequence[str]) -> list[Fault]:
+    """Names of frameworks and routers that fleet cannot run."""
+    config = Scope(recipe.document, (recipe.key,))
+    found = [*_stranger(config, ("framework",), frameworks, "no engine of fleet serves it")]
+    for scope in (config, *entries_of(config)):
+        found += _stranger(scope, ("router", "name"), routers, "no router of fleet")
+    return found
+
+
+def declared(document: Document, key: str, *, hosts: Hosts = Hosts()) -> list[Fault]:
     """The rules that need the file alone. They run on faulty files too and look only at what has the right type."""
     config = Scope(document, (key,))
     found = [*_image(config)]
-    found += [fault for sequence in config.items(*FIXED) for fault in _above_zero(sequence, "isl", "osl")]
+    found += [fault for sequence in config.items(*FIXED) for fault in _bounded(sequence, "isl", "osl")]
     for entry in entries_of(config):
         found += _concurrency(entry)
         for scope in (entry, *(entry.below(role) for role in ROLES)):
-            found += _above_zero(scope, "tp", "ep", "num-worker")
-            found += _fits(scope, gpus_per_host)
+            found += _bounded(scope, "tp", "ep", "num-worker", "pp", "dcp-size", "pcp-size")
+            found += _fits(scope, hosts)
         for role in ROLES:
             found += _settings(entry, role)
-            found += _nodes(entry, role, gpus_per_host)
+            found += _nodes(entry, role, hosts)
+        found += _equal_settings(entry)
         if entry.has("decode"):
             found += _depth(entry)
     return sorted(set(found))
+
+
+def _stranger(scope: Scope, keys: Keys, known: Sequence[str], why: str) -> Iterator[Fault]:
+    name = scope.get(*keys)
+    if isinstance(name, str) and name not in known:
+        yield scope.wrong(keys, f"{why}; there are: {', '.join(known)}{did_you_mean(name, known)}")
+
+
+def _hub(recipe: Recipe, facts: ModelFacts) -> Iterator[Fault]:
+    """Requests and records carry the recipe's model: the model's file must speak of the same checkpoint."""
+    model = recipe.config.model
+    if "/" in model and model != facts.hub:
+        file = f"recipes/models/{recipe.model_basename}.yaml"
+        text = f"model: {model}  is not the hub of {file} ({facts.hub}); two checkpoints of one name need two files"
+        yield recipe.fault(("model",), text)
 
 
 def _image(config: Scope) -> Iterator[Fault]:
@@ -59,21 +107,26 @@ def _image(config: Scope) -> Iterator[Fault]:
         yield config.wrong(("image",), "an image as docker names it expected: [host/]name[:tag][@sha256:…]")
 
 
-def _above_zero(scope: Scope, *names: str) -> Iterator[Fault]:
+def _bounded(scope: Scope, *names: str) -> Iterator[Fault]:
     for name in names:
         if (value := scope.integer(name)) is not None and value <= 0:
             yield scope.wrong((name,), "must be at least 1")
+        elif value is not None and value > LARGEST.get(name, LARGEST_GROUP):
+            yield scope.wrong((name,), f"must be at most {LARGEST.get(name, LARGEST_GROUP)}")
 
 
 def _concurrency(entry: Scope) -> Iterator[Fault]:
     listed = entry.get("conc-list")
     if not isinstance(listed, list):
+        yield from _bounded(entry, *(name for name in ("conc-start", "conc-end") if (entry.integer(name) or 0) > 0))
         return
     first: dict[int, int] = {}
     for index in range(len(listed)):
         value = entry.integer("conc-list", index)
         if value is not None and first.setdefault(value, index) != index:
             yield entry.wrong(("conc-list", index), f"stands twice in conc-list of {entry.name}; keep one")
+        if value is not None and value > LARGEST_CONC:
+            yield entry.wrong(("conc-list", index), f"must be at most {LARGEST_CONC}")
     for name in ("conc-start", "conc-end"):
         other = "conc-end" if name == "conc-start" else "conc-start"
         if entry.has(name) and not entry.has(other):
@@ -90,10 +143,15 @@ def _gpus_each(scope: Scope) -> int | None:
     return product
 
 
-def _fits(scope: Scope, gpus_per_host: int | None) -> Iterator[Fault]:
+def _fits(scope: Scope, hosts: Hosts) -> Iterator[Fault]:
     gpus = _gpus_each(scope)
-    if gpus and gpus_per_host and gpus > gpus_per_host and gpus % gpus_per_host:
-        yield scope.wrong(("tp",), f"makes workers of {gpus} GPUs, which do not tile hosts of {gpus_per_host}")
+    if not gpus or not hosts.gpus or gpus <= hosts.gpus:
+        return
+    if not hosts.spans:
+        why = f"hosts have {hosts.gpus}, and this engine's workers cannot span hosts"
+        yield scope.wrong(("tp",), f"makes workers of {gpus} GPUs; {why}")
+    elif gpus % hosts.gpus:
+        yield scope.wrong(("tp",), f"makes workers of {gpus} GPUs, which do not tile hosts of {hosts.gpus}")
 
 
 def _named_settings(entry: Scope, role: str) -> list[tuple[int, str, str]]:
@@ -117,8 +175,11 @@ def _settings(entry: Scope, role: str) -> Iterator[Fault]:
                 (role, "additional-settings", index), f"{name}={value}  stands twice for {role}; keep one"
             )
         told.add(name)
-        if name in (DEPTH, "PREFILL_NODES", "DECODE_NODES") and not _is_whole(value):
-            yield entry.fault((role, "additional-settings", index), f"{name}={value}  whole number expected")
+        at = (role, "additional-settings", index)
+        if name in SETTINGS and not _is_whole(value):
+            yield entry.fault(at, f"{name}={value}  whole number expected")
+        elif name not in SETTINGS and (near := did_you_mean(name, SETTINGS)):
+            yield entry.fault(at, f"{name}={value}  no setting that fleet reads{near}")
 
 
 def _is_whole(text: str) -> bool:
@@ -135,17 +196,17 @@ def _setting(entry: Scope, name: str) -> list[tuple[str, int, int]]:
     ]
 
 
-def _nodes(entry: Scope, role: str, gpus_per_host: int | None) -> Iterator[Fault]:
+def _nodes(entry: Scope, role: str, hosts: Hosts) -> Iterator[Fault]:
     name = f"{role.upper()}_NODES"
     count = entry.integer(role, "num-worker")
-    if not count or count < 0:
+    if not count or count < 0 or any(_fits(entry.below(role), hosts)):
         return
     gpus = _gpus_each(entry.below(role))
-    each = -(-gpus // gpus_per_host) if gpus and gpus_per_host else None
+    each = -(-gpus // hosts.gpus) if gpus and hosts.gpus else None
     for at, index, nodes in _setting(entry, name):
         if each is not None and nodes != count * each:
-            hosts = f"{count * each} host{'s' if count * each > 1 else ''}"
-            why = f"{count} × {gpus} GPUs fill {hosts} of {gpus_per_host}"
+            filled = f"{count * each} host{'s' if count * each > 1 else ''}"
+            why = f"{count} × {gpus} GPUs fill {filled} of {hosts.gpus}"
         elif nodes == 0 or nodes % count:
             why = "every worker needs as many nodes as the others, and at least one"
         else:
@@ -174,26 +235,32 @@ def _depth(entry: Scope) -> Iterator[Fault]:
             advice = f"type spec-decoding: mtp, or {DEPTH}=0"
             text = f"{DEPTH}={depth} with {label} ({place}): drafts would run under a plain label; {advice}"
             yield entry.fault(at, text)
-    if len({depth for _, _, depth in depths}) > 1:
-        role, index, depth = depths[-1]
-        first = entry.document.at(*entry.keys, depths[0][0], "additional-settings", depths[0][1])
-        yield entry.fault(
-            (role, "additional-settings", index),
-            f"{DEPTH}={depth} for {role}, {depths[0][2]} for {depths[0][0]} ({first}): both roles have the same depth",
-        )
+        if depth > LARGEST_DEPTH:
+            yield entry.fault(at, f"{DEPTH}={depth}  must be at most {LARGEST_DEPTH}")
+
+
+def _equal_settings(entry: Scope) -> Iterator[Fault]:
+    """A setting may stand at either role, or at both with one value."""
+    for name in SETTINGS:
+        told = _setting(entry, name)
+        if len({value for _, _, value in told}) > 1:
+            (first, place, one), (role, index, other) = told[0], told[-1]
+            where = entry.document.at(*entry.keys, first, "additional-settings", place)
+            text = f"{name}={other} for {role}, {one} for {first} ({where}): it has one value, wherever it stands"
+            yield entry.fault((role, "additional-settings", index), text)
 
 
 def _mentions(entry: Scope) -> bool:
     return any(name == DEPTH for role in ROLES for _, name, _ in _named_settings(entry, role))
 
 
-def _arm_rules(recipe: Recipe, arm: Arm, facts: ModelFacts | None) -> Iterator[Fault]:
+def _arm_rules(recipe: Recipe, arm: Arm, facts: ModelFacts) -> Iterator[Fault]:
     if not arm.multinode and arm.spec == "mtp" and arm.depth < 1:
         file = f"recipes/models/{arm.model_basename}.yaml"
         where = f"frameworks: {arm.framework} in {file}"
         text = f"spec-decoding: mtp ({arm.name}) has no depth: type mtp: {{tokens: N}} below {where}"
         yield _at_arm(recipe, arm, text)
-    cap = facts.cap(arm.framework) if facts else None
+    cap = facts.cap(arm.framework)
     ranks = decode_ranks(arm)
     if cap is not None and max(arm.conc) > cap * ranks:
         room = f"{cap} per decode rank × {ranks} rank{'s' if ranks != 1 else ''}"

@@ -33,7 +33,7 @@ def check(document: Document, keys: Keys, model: type[M]) -> tuple[M | None, lis
         faults += [
             _fault(document, keys, detail, model)
             for detail in details
-            if (at := keys + tuple(detail["loc"])) not in told
+            if (at := keys + _place(detail)) not in told
             and not document.blamed(*at)
             and not (detail["type"] == "missing" and tuple(detail["loc"]) in meant)
         ]
@@ -101,12 +101,18 @@ def _meant(details: list[ErrorDetails], model: type[BaseModel]) -> set[Keys]:
     return {(*loc[:-1], near) for loc in places if (near := nearest(str(loc[-1]), _known(model, loc)))}
 
 
+def _place(detail: ErrorDetails) -> Keys:
+    """Where a fault is; pydantic marks one of a mapping's key itself with a last word."""
+    loc = tuple(detail["loc"])
+    return loc[:-1] if loc[-1:] == ("[key]",) else loc
+
+
 def _known(model: type[BaseModel], loc: Keys) -> list[str]:
     return keys_of(_model_at(model, loc[:-1]) or model)
 
 
 def _fault(document: Document, base: Keys, detail: ErrorDetails, model: type[BaseModel]) -> Fault:
-    loc = tuple(detail["loc"])
+    loc = _place(detail)
     keys = base + loc
     kind = detail["type"]
     if kind == "missing":

@@ -55,6 +55,7 @@ class ModelFacts(KebabModel):
     hub: str
     weights_gb: float | None = None
     capacity: dict[str, Capacity] = {}
+    frameworks: tuple[str, ...] = ()
     mtp: dict[str, str] = {}
     tokens: dict[str, int] = {}
     by_conc: dict[str, dict[int, int]] = {}
@@ -105,6 +106,7 @@ def model_facts(model: str, folder: Path) -> ModelFacts:
         hub=file.hub,
         weights_gb=file.weights_gb,
         capacity=file.capacity,
+        frameworks=tuple(file.frameworks),
         mtp={name: mtp["method"] for name, mtp in methods.items() if isinstance(mtp.get("method"), str)},
         tokens={name: mtp["tokens"] for name, mtp in methods.items() if type(mtp.get("tokens")) is int},
         by_conc={name: _steps(mtp["by-conc"]) for name, mtp in methods.items() if isinstance(mtp.get("by-conc"), dict)},
@@ -121,10 +123,20 @@ def _read(model: str, folder: Path) -> tuple[Document, ModelFile]:
     name = basename(model)
     faults = [*document.faults, *_strangers(document, name)]
     found, wrong = check(document, (name,), ModelFile) if document.node(name) else (None, [])
-    faults += wrong
+    faults += [*wrong, *_capped(document, name)]
     if found is None or faults:
         raise FileFaults(document.path, faults)
     return document, found
+
+
+def _capped(document: Document, name: str) -> Iterator[Fault]:
+    """A cap of a framework that the file does not serve would never count."""
+    capacity, frameworks = document.node(name, "capacity"), document.node(name, "frameworks")
+    known = list(frameworks.entries) if frameworks else []
+    for framework in capacity.entries if capacity else ():
+        if framework not in known:
+            near = did_you_mean(framework, known)
+            yield document.fault((name, "capacity", framework), f"{framework}  is none of the frameworks below{near}")
 
 
 def _strangers(document: Document, name: str) -> Iterator[Fault]:

@@ -39,10 +39,13 @@ class Router(Protocol):
 _ROUTERS: tuple[Router, ...] = (atomesh,)
 
 
+def names() -> tuple[str, ...]:
+    return tuple(sorted(router.NAME for router in _ROUTERS))
+
+
 def router_for(name: str) -> Router:
     """Raises PlanError for a router that fleet does not know."""
     for router in _ROUTERS:
         if name == router.NAME:
             return router
-    known = ", ".join(sorted(router.NAME for router in _ROUTERS))
-    raise PlanError(f"router {name} is not known; known are: {known}")
+    raise PlanError(f"router {name} is not known; known are: {', '.join(names())}")

@@ -127,6 +127,36 @@ def test_flags_of_the_model_file_come_last_and_may_not_repeat_fleets_own():
     assert atom.refusals(build.arm(), clash) == ("flags: --max-model-len=1 is fleet's own to set",)
 
 
+@pytest.mark.parametrize(
+    ("flag", "why"),
+    [
+        ("-tp", "is fleet's own to set"),
+        ("--tensor-parallel-size=4", "is fleet's own to set"),
+        ("--kv-cache-dtype", "is fleet's own to set"),
+        ("--max-model", "is short for --max-model-len, which is fleet's own to set"),
+        ("--num-spec=1", "is short for --num-speculative-tokens, which is fleet's own to set"),
+        ("--spec-decode-acceptance-rate", "is fleet's own to set"),
+        ("--load_dummy", "is fleet's own to set"),
+    ],
+)
+def test_fleets_own_flags_are_known_in_every_spelling(flag: str, why: str) -> None:
+    options = build.OPTIONS.model_copy(update={"flags": (flag, "1", "-", "--")})
+    assert atom.refusals(build.arm(), options) == (f"flags: {flag} {why}",)
+
+
+def test_an_ep_that_no_flag_can_give_is_refused() -> None:
+    def refused(ep: int) -> tuple[str, ...]:
+        arm = build.arm()
+        workers = tuple(w.model_copy(update={"ep": ep}) for w in arm.workers)
+        return atom.refusals(arm.model_copy(update={"workers": workers}), build.OPTIONS)
+
+    assert refused(1) == refused(8) == ()
+    assert refused(7) == tuple(
+        f"{role}: ep: 7: experts are spread over all 8 ranks of tp, or over none; type ep: 8 or ep: 1"
+        for role in ("prefill", "decode")
+    )
+
+
 def test_refusals_are_told_together():
     arm = build.arm(kv_transfer="nixl")
     workers = tuple(w.model_copy(update={"pp": 2}) for w in arm.workers)

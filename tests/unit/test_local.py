@@ -1,9 +1,11 @@
 import os
 import signal
 import stat
+import subprocess
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -84,6 +86,22 @@ def test_cancel_ends_a_command(tmp_path: Path) -> None:
     thread.join(10)
     assert len(seen) == 1
     until(lambda: not alive(pid), 5)
+
+
+def test_a_cancel_while_the_process_starts_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    host, cancels = Local(), []
+
+    class Slow(subprocess.Popen[bytes]):
+        def __init__(self, *args: Any, **options: Any) -> None:
+            super().__init__(*args, **options)
+            cancels.append(threading.Thread(target=host.cancel))
+            cancels[0].start()
+            cancels[0].join(0.2)
+
+    monkeypatch.setattr(subprocess, "Popen", Slow)
+    with pytest.raises(Interrupted):
+        host.run(["sleep", "60"], timeout=20)
+    cancels[0].join()
 
 
 def test_interrupt_ends_a_command(tmp_path: Path) -> None:

@@ -7,20 +7,26 @@ from pathlib import Path
 import pytest
 
 from fleet.model import load, matrix
-from fleet.model.recipe_rules import contradictions, decode_ranks
+from fleet.model.recipe_rules import Hosts, contradictions, decode_ranks, strangers
 from fleet.model.tuning import Capacity, ModelFacts
 from tests.unit.describing import INTEROP, MTP, MULTI, NO_INTEROP, RECIPES, SINGLE, STP, edited
 
 
 def found(
-    tmp_path: Path, text: str, *edits: tuple[str, str], cap: int | None = None, gpus: int | None = None
+    tmp_path: Path,
+    text: str,
+    *edits: tuple[str, str],
+    cap: int | None = None,
+    gpus: int | None = None,
+    spans: bool = True,
+    hub: str = "a/m",
 ) -> list[tuple[int, str]]:
     key = text.split(":")[0]
     (tmp_path / f"{key}.yaml").write_text(edited(text, *edits))
     recipe = load.recipe(key, tmp_path)
     framework = recipe.config.framework
-    facts = ModelFacts(hub="a/m", capacity={framework: Capacity(sequences_per_rank=cap)} if cap else {})
-    faults = contradictions(recipe, matrix.arms(recipe), facts, gpus_per_host=gpus)
+    facts = ModelFacts(hub=hub, capacity={framework: Capacity(sequences_per_rank=cap)} if cap else {})
+    faults = contradictions(recipe, matrix.arms(recipe), facts, hosts=Hosts(gpus=gpus, spans=spans))
     return [(fault.line, fault.text) for fault in faults]
 
 
@@ -28,7 +34,7 @@ def found(
 def test_our_recipes_have_none(key: str) -> None:
     recipe = load.recipe(key, RECIPES, rules=True)
     facts = load.model_facts(recipe.config.model, RECIPES)
-    assert contradictions(recipe, matrix.arms(recipe), facts, gpus_per_host=8) == []
+    assert contradictions(recipe, matrix.arms(recipe), facts, hosts=Hosts(gpus=8)) == []
 
 
 PLAIN = ("        spec-decoding: mtp\n", "")
@@ -44,7 +50,17 @@ RULES = [
      "drafts would run under a plain label; type spec-decoding: mtp, or DECODE_MTP_SIZE=0"),
     ([("DECODE_MTP_SIZE=3", "DECODE_MTP_SIZE=three")], 32, "DECODE_MTP_SIZE=three  whole number expected"),
     ([('- "PREFILL_NODES=1"', '- "PREFILL_NODES=1"\n          - "DECODE_MTP_SIZE=1"')], 33,
-     "DECODE_MTP_SIZE=3 for decode, 1 for prefill (line 25): both roles have the same depth"),
+     "DECODE_MTP_SIZE=3 for decode, 1 for prefill (line 25): it has one value, wherever it stands"),
+    ([('- "DECODE_NODES=1"', '- "DECODE_NODES=1"\n          - "PREFILL_NODES=2"')], 32,
+     "PREFILL_NODES=2 for decode, 1 for prefill (line 24): it has one value, wherever it stands"),
+    ([("DECODE_NODES=1", "DECODE_NODE=1")], 31,
+     "DECODE_NODE=1  no setting that fleet reads; did you mean DECODE_NODES?"),
+    ([("DECODE_MTP_SIZE=3", "DECODE_MTP_SIZE=33")], 32, "DECODE_MTP_SIZE=33  must be at most 32"),
+    ([("tp: 8", "tp: 100000000")], 20, "tp: 100000000  must be at most 1024"),
+    ([("num-worker: 1", "num-worker: 1025"), ("PREFILL_NODES=1", "PREFILL_NODES=1025")], 19,
+     "num-worker: 1025  must be at most 1024"),
+    ([("isl: 8192", "isl: 10000001")], 13, "isl: 10000001  must be at most 10000000"),
+    ([("[4, 8]", "[4, 65537]")], 16, "conc-list[1]: 65537  must be at most 65536"),
     ([("num-worker: 1", "num-worker: 2"), ("PREFILL_NODES=1", "PREFILL_NODES=3")], 24,
      "PREFILL_NODES=3 with num-worker: 2 (line 19): every worker needs as many nodes as the others, and at least one; "
      "type PREFILL_NODES=2"),
@@ -80,8 +96,43 @@ def test_nodes_and_sizes_must_fit_the_hosts(tmp_path: Path) -> None:
         (24, "PREFILL_NODES=2 with num-worker: 1 (line 19): 1 × 8 GPUs fill 1 host of 8; type PREFILL_NODES=1")
     ]
     assert found(tmp_path, MULTI, ("tp: 8", "tp: 16"), ("PREFILL_NODES=1", "PREFILL_NODES=2"), gpus=8) == []
+    assert found(tmp_path, MULTI, ("tp: 8", "tp: 16"), ("PREFILL_NODES=1", "PREFILL_NODES=4"), gpus=8, spans=False) == [
+        (20, "tp: 16  makes workers of 16 GPUs; hosts have 8, and this engine's workers cannot span hosts")
+    ]
     assert found(tmp_path, MULTI, ("tp: 8", "tp: 12"), ("PREFILL_NODES=1", "PREFILL_NODES=2"), gpus=8) == [
         (20, "tp: 12  makes workers of 12 GPUs, which do not tile hosts of 8")
+    ]
+
+
+def test_a_double_without_end_is_bounded_too(tmp_path: Path) -> None:
+    assert found(tmp_path, SINGLE, ("conc-end: 64", "conc-end: 70000")) == [
+        (14, "conc-end: 70000  must be at most 65536")
+    ]
+
+
+def test_a_model_of_another_owner_is_another_checkpoint(tmp_path: Path) -> None:
+    assert found(tmp_path, SINGLE, hub="b/m") == [
+        (3, "model: a/m  is not the hub of recipes/models/m.yaml (b/m); two checkpoints of one name need two files")
+    ]
+    assert found(tmp_path, SINGLE, ("model: a/m", "model: m"), hub="b/m") == []
+
+
+def test_frameworks_and_routers_that_fleet_cannot_run_are_told_with_the_nearest(tmp_path: Path) -> None:
+    (tmp_path / "two.yaml").write_text(
+        edited(
+            MULTI,
+            ("f-disagg", "atom-disag"),
+            ("      - conc-list", "      - router: {name: atommesh, version: v}\n        conc-list"),
+        )
+    )
+    faults = strangers(load.recipe("two", tmp_path), ("atom-disagg", "vllm"), ("atomesh",))
+    assert [(fault.line, fault.text) for fault in faults] == [
+        (
+            7,
+            "framework: atom-disag  no engine of fleet serves it; there are: atom-disagg, vllm; "
+            "did you mean atom-disagg?",
+        ),
+        (16, "name: atommesh  no router of fleet; there are: atomesh; did you mean atomesh?"),
     ]
 
 
@@ -114,7 +165,7 @@ def test_single_node_drafting_needs_a_depth_from_the_model_file(tmp_path: Path) 
 def test_public_multi_node_configs_have_none() -> None:
     for recipe in load.master(INTEROP / "amd-master-subset.yaml").values():
         if recipe.config.multinode and not matrix.unrunnable(recipe):
-            assert contradictions(recipe, matrix.arms(recipe), gpus_per_host=8) == [], recipe.key
+            assert contradictions(recipe, matrix.arms(recipe), hosts=Hosts(gpus=8)) == [], recipe.key
 
 
 @pytest.mark.parametrize("image", ["--privileged", "rocm/atom dev:x", "Rocm/atom-dev:x", "a/b:", "a/b@sha256:12"])

@@ -117,7 +117,8 @@ SECTION = [
     (("hub", "hubb"), 2, "hubb  unknown key in M-1; did you mean hub?"),
     (("sequences-per-rank: 64", "sequences-per-rank: 0"), 5, "sequences-per-rank: 0  must be above 0"),
     (("M-1:", "M-2:"), 1, "M-2  is not the model that the file is named for (M-1)"),
-    (("    f:\n      kv", "    ff:\n      kv"), 6, "f  missing in frameworks; did you mean ff?"),
+    (("    f: {seq", "    h: {seq"), 5, "h  is none of the frameworks below"),
+    (("    f: {seq", "    ff: {seq"), 5, "ff  is none of the frameworks below; did you mean f?"),
 ]  # fmt: skip
 
 
@@ -128,6 +129,21 @@ def test_faults(tmp_path: Path, edit: tuple[str, str], line: int, text: str) -> 
 
 def test_a_model_without_a_file_names_the_near_ones(tmp_path: Path) -> None:
     assert told(load.model_facts, "a/M-11", folder(tmp_path)) == [(0, "no such file; did you mean M-1.yaml?")]
+
+
+def test_a_framework_without_a_section_names_the_near_ones(tmp_path: Path) -> None:
+    assert told(load.tuning, "M-1", "ff", folder(tmp_path), Options) == [
+        (6, "ff  missing in frameworks; did you mean f?")
+    ]
+
+
+def test_variables_have_names_and_values_of_one_line(tmp_path: Path) -> None:
+    edit = ('env: {A: "1"}', r'env: {"A B": "1", C: "a\nb", D: "x"}')
+    for options in (atom.Options, vllm.Options):
+        wrong = told(load.tuning, "a/M-1", "f", folder(tmp_path / options.__module__, edit), options)
+        assert (11, 'A B: "1"  the name of a variable expected: letters, digits and _') in wrong
+        assert (11, r'C: "a\nb"  a value of one line expected') in wrong
+        assert not any(text.startswith("D:") for _, text in wrong)
 
 
 def test_shares_and_sizes_of_the_engines_are_bounded(tmp_path: Path) -> None:
