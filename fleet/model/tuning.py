@@ -18,14 +18,17 @@ from fleet.model.yamlfile import Document
 M = TypeVar("M", bound=BaseModel)
 
 
+Depth = Annotated[int, Field(gt=0, le=32)]
+
+
 class Draft(KebabModel):
     """How many tokens a single-node MTP server drafts a step, which no config says.
 
     by_conc: from a concurrency on, another depth. Another depth is another deployment.
     """
 
-    tokens: Positive | None = None
-    by_conc: dict[Positive, Positive] = {}
+    tokens: Depth | None = None
+    by_conc: dict[Positive, Depth] = {}
 
 
 class Capacity(KebabModel):

@@ -12,6 +12,7 @@ from fleet.errors import FileFaults, PlanError, UsageError
 from fleet.model import load, placement
 from fleet.model.inventory import Inventory, Trial
 from tests import build
+from tests.unit.describing import edited
 
 ROOT = Path(__file__).resolve().parents[2]
 RECIPES = ROOT / "recipes"
@@ -183,6 +184,22 @@ def test_contradictions_are_told_with_their_lines(tmp_path: Path):
     folder = written(tmp_path, ("DECODE_MTP_SIZE=3", "DECODE_MTP_SIZE=0"))
     with pytest.raises(FileFaults, match="MTP needs a depth of at least 1"):
         plan.build(load.recipe(KEY, folder), build.inventory(), folder)
+
+
+def test_faults_of_the_recipe_and_of_its_model_file_are_told_at_once(tmp_path: Path):
+    folder = written(tmp_path, ("DECODE_NODES=1", "DECODE_NODE=1"))
+    file = folder / "models" / "DeepSeek-V4-Pro.yaml"
+    file.write_text(edited(file.read_text(), ("block-size", "blok-size"), ("mode: 3", "mode: 4")))
+    with pytest.raises(FileFaults) as caught:
+        plan.build(load.recipe(KEY, folder), build.inventory(), folder)
+    both = [caught.value, *caught.value.beside]
+    assert sorted((Path(one.path).name, [fault.text for fault in one.faults]) for one in both) == [
+        ("DeepSeek-V4-Pro.yaml", [
+            "blok-size  unknown key in atom-disagg; did you mean block-size?", "mode: 4  must be at most 3",
+        ]),
+        (f"{KEY}.yaml", 2 * ["DECODE_NODE=1  no setting that fleet reads; did you mean DECODE_NODES?"]),
+    ]  # fmt: skip
+    assert str(caught.value).count("nothing was started") == 1
 
 
 def test_what_the_engine_refuses_is_a_reason(tmp_path: Path):

@@ -337,3 +337,11 @@ def test_any_values_are_a_recipe_or_faults(tmp_path_factory: pytest.TempPathFact
     except FleetError as caught:
         code = caught.exit_code
     assert code == 2
+
+
+def test_faults_of_a_base_come_with_those_of_the_recipe(tmp_path: Path) -> None:
+    (tmp_path / "two.yaml").write_text(MULTI + "stray: 1\n")
+    (tmp_path / "three.yaml").write_text("three:\n  extends: two\nstray: 2\n")
+    said = message(load.recipe, "three", tmp_path)
+    assert f"{tmp_path}/two.yaml: 1 fault\n  :33  stray  is not the key" in said
+    assert f"{tmp_path}/three.yaml: 1 fault\n  :3  stray  is not the key" in said

@@ -95,6 +95,7 @@ TAPERS = [
     ("{64: 1}", 'a key is text; type "64"'),
     ('{"x": 1}', "whole number expected"),
     ('{"64": 0}', "must be above 0"),
+    ('{"64": 33}', "must be at most 32"),
 ]
 
 
