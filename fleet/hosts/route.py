@@ -8,6 +8,7 @@ import os
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 import paramiko
@@ -92,9 +93,15 @@ def read_config(path: str | None) -> paramiko.SSHConfig:
     paths = [path] if path is not None else [USER_CONFIG, SYSTEM_CONFIG]
     lines = [line for name in paths for line in ["Host *", *config_lines(Path(name).expanduser())]]
     try:
-        return paramiko.SSHConfig.from_text("\n".join(lines))
+        return parsed("\n".join(lines))
     except (paramiko.ConfigParseError, paramiko.CouldNotCanonicalize, ImportError) as problem:
         raise HostError(f"cannot use the ssh_config {' '.join(paths)}: {problem}") from problem
+
+
+@lru_cache(maxsize=8)
+def parsed(text: str) -> paramiko.SSHConfig:
+    """Once for all hosts of one file."""
+    return paramiko.SSHConfig.from_text(text)
 
 
 def config_lines(path: Path, depth: int = 0) -> Iterator[str]:

@@ -14,9 +14,10 @@ import secrets
 import socket
 import struct
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from concurrent.futures import wait as wait_for
+from functools import lru_cache
 from typing import Any, BinaryIO
 
 import fabric
@@ -370,41 +371,42 @@ class SSH:
         """Read until the command ends. Returns its exit code and the seconds since the call began when it started."""
         channel = call.opened.result()
         begun = deadline.spent()
-        drain = self._thread("drain", self._drain, channel, errors)
-        while data := self._receive(call, channel, argv, deadline):
-            if body := call.body(data):
-                sink(body)
-            if call.flooded:
-                raise LoginError("the login shell floods stdout before the command", where=self.name)
-        while drain.is_alive() or not channel.status_event.is_set():
+        rung = threading.Event()
+        for pipe in (channel.in_buffer, channel.in_stderr_buffer):
+            pipe.set_event(rung)
+        while True:
+            ended = channel.eof_received or channel.closed
             self._check(call, argv, deadline)
-            drain.join(TICK)
-            channel.status_event.wait(TICK if not drain.is_alive() else 0)
+            if self._read(call, channel, sink, errors):
+                continue
+            if ended:
+                break
+            rung.wait(TICK)
+        while not channel.status_event.wait(TICK):
+            self._check(call, argv, deadline)
         if call.trouble is not None:
             raise call.trouble
         return channel.exit_status, begun
 
-    def _receive(self, call: Call, channel: paramiko.Channel, argv: Argv, deadline: Deadline) -> bytes:
-        while True:
-            self._check(call, argv, deadline)
-            channel.settimeout(TICK)
-            with contextlib.suppress(TimeoutError):
-                return bytes(channel.recv(CHUNK))
+    def _read(self, call: Call, channel: paramiko.Channel, sink: Callable[[bytes], object], errors: Tail) -> bool:
+        """What has come on both streams. False if nothing has: only then may the caller wait to be rung, as paramiko
+        silences the bell of both when it empties one.
+        """
+        said, wrote = channel.recv_stderr_ready(), channel.recv_ready()
+        if said:
+            errors.add(channel.recv_stderr(CHUNK))
+        if wrote:
+            if body := call.body(channel.recv(CHUNK)):
+                sink(body)
+            if call.flooded:
+                raise LoginError("the login shell floods stdout before the command", where=self.name)
+        return bool(said or wrote)
 
     def _check(self, call: Call, argv: Argv, deadline: Deadline) -> None:
         if call.cancelled:
             raise Interrupted(f"{named(argv)} was interrupted", where=self.name)
         if deadline.spent() > deadline.seconds + GRACE:
             raise self._overdue(argv, deadline, "no word of its end: it may be running still")
-
-    @staticmethod
-    def _drain(channel: paramiko.Channel, errors: Tail) -> None:
-        while True:
-            with contextlib.suppress(TimeoutError):
-                data = channel.recv_stderr(CHUNK)
-                if not data:
-                    return
-                errors.add(data)
 
     def _outcome(self, call: Call, argv: Argv, deadline: Deadline, code: int, begun: float, errors: Tail) -> Outcome:
         spent = deadline.spent()
@@ -533,7 +535,7 @@ class SSH:
             "banner_timeout": self.connect_timeout,
             "auth_timeout": self.connect_timeout,
             "channel_timeout": self.connect_timeout,
-            "key_filename": list(route.identities),
+            **identified(route.identities),
             "look_for_keys": not route.identities_only,
             "allow_agent": agent_answers() and (not route.identities_only or any(map(locked, route.identities))),
             "disabled_algorithms": {"keys": trust.unwanted(HOST_KEYS)},
@@ -702,6 +704,22 @@ def agent_answers(seconds: float = 2.0) -> bool:
         agent.sendall(struct.pack(">IB", 1, 11))  # SSH_AGENTC_REQUEST_IDENTITIES
         return bool(agent.recv(1))
     return False
+
+
+def identified(paths: Sequence[str]) -> dict[str, Any]:
+    """Private keys as paramiko's client takes them. One plain key is read once for all hosts: the client would try to
+    read each file as every kind of key.
+    """
+    if len(paths) == 1 and not os.path.exists(f"{paths[0]}-cert.pub"):
+        with contextlib.suppress(Exception):  # the client tells what is wrong with it
+            state = os.stat(paths[0])
+            return {"pkey": private_key(paths[0], state.st_mtime_ns, state.st_size)}
+    return {"key_filename": list(paths)}
+
+
+@lru_cache(maxsize=16)
+def private_key(path: str, _changed: int, _size: int) -> paramiko.PKey:
+    return paramiko.PKey.from_path(path)
 
 
 def locked(identity: str) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fnmatch
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 import paramiko
@@ -77,16 +78,24 @@ def kind_of(algorithm: str) -> str:
 def entries(file: str, label: str) -> Iterator[Known]:
     """The lines of one known_hosts file that name `label`; none where the file is missing. Format: sshd(8)."""
     try:
-        lines = Path(file).read_text(encoding="utf-8", errors="replace").splitlines()
+        text = Path(file).read_text(encoding="utf-8", errors="replace")
     except OSError:
         return
-    for number, line in enumerate(lines, 1):
+    for number, marker, (patterns, kind, key) in parsed(text):
+        if names(patterns, label):
+            yield Known(file, number, kind, key, marker == "@revoked")
+
+
+@lru_cache(maxsize=8)
+def parsed(text: str) -> list[tuple[int, str, list[str]]]:
+    """Line number, marker and the first three fields of each line that can be used; once for all hosts of a file."""
+    found = []
+    for number, line in enumerate(text.splitlines(), 1):
         fields = line.split()
         marker = fields.pop(0) if fields and fields[0].startswith("@") else ""
-        if len(fields) < 3 or fields[0].startswith("#") or marker not in ("", "@revoked"):
-            continue
-        if names(fields[0], label):
-            yield Known(file, number, fields[1], fields[2], marker == "@revoked")
+        if len(fields) >= 3 and not fields[0].startswith("#") and marker in ("", "@revoked"):
+            found.append((number, marker, fields[:3]))
+    return found
 
 
 def names(patterns: str, label: str) -> bool:
@@ -101,4 +110,6 @@ def names(patterns: str, label: str) -> bool:
 
 def matches(pattern: str, label: str) -> bool:
     """Only * and ? are wild; brackets belong to `[host]:port`."""
+    if "*" not in pattern and "?" not in pattern:
+        return label.lower() == pattern.lower()
     return fnmatch.fnmatchcase(label.lower(), pattern.lower().replace("[", "[[]"))

@@ -718,6 +718,25 @@ def test_a_refused_login_names_the_keys(tmp_path: Path, host: Host, server: Sshd
         host(identity=None).run(["true"])
 
 
+def test_files_that_change_are_read_anew(tmp_path: Path, host: Host, server: Sshd) -> None:
+    identity, known = tmp_path / "key", tmp_path / "known_hosts"
+    identity.write_bytes(server.key.read_bytes())
+    identity.chmod(0o600)
+    known.write_text(server.known_hosts.read_text())
+
+    def said() -> str:
+        return host(identity=str(identity), known_hosts=str(known)).run(["echo", "hi"]).out
+
+    assert said() == "hi\n"
+    identity.write_bytes(sshd.keygen(tmp_path / "other").read_bytes())
+    with pytest.raises(LoginError, match="login refused"):
+        said()
+    identity.write_bytes(server.key.read_bytes())
+    known.write_text("")
+    with pytest.raises(HostKeyError, match="the host key is unknown"):
+        said()
+
+
 def test_an_agent_that_does_not_answer_is_left_out(tmp_path: Path, host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.socket(socket.AF_UNIX) as agent:
         agent.bind(str(tmp_path / "agent"))
