@@ -7,6 +7,7 @@ from typing import Any
 from fleet.model.arm import Arm, Component, Point, Workers
 from fleet.model.evidence import Counters, Measurement
 from fleet.results.record import Figures, GateResult, Image, Record, Verdict, reproduce
+from tests import build
 
 ROLES = {"prefill0": "prefill", "decode0": "decode"}
 
@@ -19,27 +20,12 @@ def disagg_arm(**changes: Any) -> Arm:
         "key": "dsv4-mtp",
         "name": "1p1d-mtp3",
         "image": "rocm/atom-dev:n1",
-        "model": "deepseek-ai/DeepSeek-V4-Pro",
-        "model_prefix": "dsv4",
-        "precision": "fp4",
-        "framework": "atom-disagg",
-        "runner": "mi355x",
-        "isl": 8192,
-        "osl": 1024,
-        "max_model_len": 9472,
-        "exp_name": "dsv4_8k1k",
-        "multinode": True,
-        "disagg": True,
-        "spec": "mtp",
-        "depth": 3,
         "workers": (prefill, decode),
         "router": Component(name="atomesh", version="087b"),
-        "kv_transfer": "mooncake",
         "conc": (4, 8),
         "fingerprint": "66014bc38acde82c7a61827",
-        "entry": {},
     }
-    return Arm(**(facts | changes))
+    return build.arm(**(facts | changes))
 
 
 def single_arm(**changes: Any) -> Arm:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import BinaryIO, Protocol
 
 from fleet.errors import CommandFailed
@@ -93,6 +93,42 @@ class Transport(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+class Calls:
+    """Commands to their end, told or streamed, for a transport that has one way to carry a call out."""
+
+    name: str
+
+    def run(self, argv: Argv, *, timeout: float = 30.0, stdin: bytes | None = None, check: bool = True) -> Outcome:
+        """See Transport.run."""
+        kept = Tail()
+        outcome = self._call(argv, Deadline(timeout), chunks(stdin or b""), kept.add, Tail())
+        outcome = replace(outcome, stdout=kept.bytes())
+        return checked(outcome, self._hint(argv)) if check else outcome
+
+    def stream(
+        self,
+        argv: Argv,
+        *,
+        timeout: float,
+        source: Iterable[bytes] | None = None,
+        sink: Callable[[bytes], object] | None = None,
+        check: bool = True,
+    ) -> Outcome:
+        """See Transport.stream. The outcome keeps the last 64 KiB of stderr and no stdout."""
+        outcome = self._call(argv, Deadline(timeout), source or (), sink or (lambda _: None), Tail(CHUNK))
+        return checked(outcome, self._hint(argv)) if check else outcome
+
+    def _call(
+        self, argv: Argv, deadline: Deadline, source: Iterable[bytes], sink: Callable[[bytes], object], errors: Tail
+    ) -> Outcome:
+        """The outcome of one command, without its stdout, which goes to `sink`."""
+        raise NotImplementedError
+
+    def _hint(self, argv: Argv) -> str:
+        """What to type to do the same by hand."""
+        raise NotImplementedError
 
 
 class Deadline:

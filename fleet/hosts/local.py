@@ -15,7 +15,7 @@ from typing import BinaryIO
 
 from fleet.errors import CommandFailed, CommandTimeout, Interrupted
 from fleet.hosts.archive import TAR_OK, tar_argv
-from fleet.hosts.base import CHUNK, KILL_AFTER, Argv, Deadline, Outcome, Tail, checked, chunks, named, quoted
+from fleet.hosts.base import CHUNK, KILL_AFTER, Argv, Calls, Deadline, Outcome, Tail, checked, named, quoted
 
 TICK = 0.2
 """Seconds after which a waiting call looks whether it was cancelled."""
@@ -34,33 +34,13 @@ class Call:
             os.killpg(self.process.pid, number)
 
 
-class Local:
+class Local(Calls):
     """Commands run as the user fleet runs as, in a process group of their own."""
 
     def __init__(self, name: str = "local") -> None:
         self.name = name
         self._lock = threading.Lock()
         self._calls: set[Call] = set()
-
-    def run(self, argv: Argv, *, timeout: float = 30.0, stdin: bytes | None = None, check: bool = True) -> Outcome:
-        """See Transport.run."""
-        kept = Tail()
-        outcome = self._call(argv, Deadline(timeout), chunks(stdin or b""), kept.add, Tail())
-        outcome = Outcome(self.name, outcome.argv, outcome.code, kept.bytes(), outcome.stderr, outcome.seconds)
-        return checked(outcome, self._hint(argv)) if check else outcome
-
-    def stream(
-        self,
-        argv: Argv,
-        *,
-        timeout: float,
-        source: Iterable[bytes] | None = None,
-        sink: Callable[[bytes], object] | None = None,
-        check: bool = True,
-    ) -> Outcome:
-        """See Transport.stream. The outcome keeps the last 64 KiB of stderr and no stdout."""
-        outcome = self._call(argv, Deadline(timeout), source or (), sink or (lambda _: None), Tail(CHUNK))
-        return checked(outcome, self._hint(argv)) if check else outcome
 
     def put(self, data: bytes, path: str, *, mode: int = 0o644, timeout: float = 60.0) -> None:
         """See Transport.put."""

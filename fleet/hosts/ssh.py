@@ -25,7 +25,19 @@ import paramiko
 
 from fleet.errors import CommandTimeout, HostError, HostKeyError, Interrupted, LoginError, Unreachable
 from fleet.hosts.archive import TAR_OK, tar_argv
-from fleet.hosts.base import CHUNK, GRACE, KILL_AFTER, Argv, Deadline, Outcome, Tail, checked, chunks, named, quoted
+from fleet.hosts.base import (
+    CHUNK,
+    GRACE,
+    KILL_AFTER,
+    Argv,
+    Calls,
+    Deadline,
+    Outcome,
+    Tail,
+    checked,
+    named,
+    quoted,
+)
 from fleet.hosts.route import Route, resolve, split_jump
 from fleet.hosts.trust import KnownHosts, Untrusted
 
@@ -141,7 +153,7 @@ class Call:
         return bytes(self._before)
 
 
-class SSH:
+class SSH(Calls):
     """One machine behind sshd. All arguments but the name may come from ssh_config; given ones win.
 
     address: host name, IP or an ssh_config alias; the name itself where it is None.
@@ -177,26 +189,6 @@ class SSH:
         self._calls: set[Call] = set()
 
     # ------------------------------------------------------------------ commands
-
-    def run(self, argv: Argv, *, timeout: float = 30.0, stdin: bytes | None = None, check: bool = True) -> Outcome:
-        """See Transport.run. What a login shell prints before the command is dropped from stdout."""
-        kept = Tail()
-        outcome = self._call(argv, Deadline(timeout), chunks(stdin or b""), kept.add, Tail())
-        outcome = Outcome(self.name, outcome.argv, outcome.code, kept.bytes(), outcome.stderr, outcome.seconds)
-        return checked(outcome, self._hint(argv)) if check else outcome
-
-    def stream(
-        self,
-        argv: Argv,
-        *,
-        timeout: float,
-        source: Iterable[bytes] | None = None,
-        sink: Callable[[bytes], object] | None = None,
-        check: bool = True,
-    ) -> Outcome:
-        """See Transport.stream. The outcome keeps the last 64 KiB of stderr and no stdout."""
-        outcome = self._call(argv, Deadline(timeout), source or (), sink or (lambda _: None), Tail(CHUNK))
-        return checked(outcome, self._hint(argv)) if check else outcome
 
     def put(self, data: bytes, path: str, *, mode: int = 0o644, timeout: float = 60.0) -> None:
         """See Transport.put. The file gets its name only after every byte of it arrived."""
@@ -336,16 +328,16 @@ class SSH:
         try:
             channel.exec_command(wrapped(argv, call.token, deadline.left()))
             whole = all(sent(channel, data) for data in self._drawn(call, source))
-            if call.trouble is not None:
-                channel.close()
-            elif whole:
+            if whole and call.trouble is None:
                 channel.shutdown_write()
         except LOST:
             shut(channel)  # its reader finds a channel without an exit code
 
     @staticmethod
     def _drawn(call: Call, source: Iterable[bytes]) -> Iterator[bytes]:
-        """The source's chunks. What the source raises is the call's trouble; a lost connection is not."""
+        """The source's chunks. What the source raises is the call's trouble, which its reader sees; a lost connection
+        is not.
+        """
         try:
             yield from source
         except GeneratorExit:
@@ -403,6 +395,8 @@ class SSH:
         return bool(said or wrote)
 
     def _check(self, call: Call, argv: Argv, deadline: Deadline) -> None:
+        if call.trouble is not None:
+            raise call.trouble
         if call.cancelled:
             raise Interrupted(f"{named(argv)} was interrupted", where=self.name)
         if deadline.spent() > deadline.seconds + GRACE:

@@ -7,17 +7,17 @@ from __future__ import annotations
 
 from typing import Any
 
+from fleet.loads import client
 from fleet.loads.result import measurement
 from fleet.model.arm import Arm, Point
 from fleet.model.evidence import Drawn, Measurement
 from fleet.model.seat import Placement
-from fleet.model.service import Mount, Service
+from fleet.model.service import Service
 
 FRAMEWORKS = ("atom-disagg", "atom")
 NAME = "atom.benchmarks.benchmark_serving"
-RESULTS = "/fleet/raw"
 
-ORIGINS = {
+ORIGINS = client.ORIGINS | {
     "--backend": "ATOM's default: plain /v1/completions (public: openai, the same request function)",
     "--base-url": "the plan's router, or its only server",
     "--endpoint": "public recipe: /v1/completions",
@@ -33,42 +33,24 @@ ORIGINS = {
     "--request-rate": "public recipe: inf",
     "--seed": "public recipe: 0",
     "--ignore-eos": "public recipe: outputs as long as asked",
-    "--percentile-metrics": "public recipe",
-    "--metric-percentiles": "public recipe: 90, 99, 99.9",
-    "--save-result": "public recipe",
-    "--save-detailed": "fleet: without it, errors and lengths are lost",
-    "--result-dir": "fleet: the run's own mount",
-    "--result-filename": "fleet: a short name",
     "--use-chat-template": "public recipe: MTP points send chat-framed prompts, STP points raw ones",
 }
 
 
 def service(point: Point, placement: Placement, *, endpoint: str) -> Service:
-    arm, seat = placement.arm, placement.of("client")[0]
+    arm = placement.arm
     argv = (
         "python3", "-m", NAME,
         "--backend", "vllm", "--base-url", endpoint, "--endpoint", "/v1/completions",
         "--model", arm.model_path, "--trust-remote-code",
         *_dataset(point),
-        *_pressure(point),
-        "--percentile-metrics", "ttft,tpot,itl,e2el", "--metric-percentiles", "90,99,99.9",
-        "--save-result", "--save-detailed", "--result-dir", RESULTS, "--result-filename", _filename(point),
+        *client.pressure(point),
+        *client.reporting(point),
     )  # fmt: skip
-    return Service(
-        seat=seat,
-        kind="client",
-        image=arm.image,
-        argv=argv,
-        env={"PYTHONUNBUFFERED": "1"},
-        mounts=(Mount(source=placement.host(seat.host).models, target="/models"),),
-        stop_timeout=10,
-        origins={flag: ORIGINS[flag] for flag in argv if flag in ORIGINS},
-        consumes=("image", "model", "framework", "isl", "osl", "conc", "depth", "disagg"),
-    )
+    return client.service(argv, placement, ORIGINS)
 
 
-def result_path(point: Point) -> str:
-    return f"{RESULTS}/{_filename(point)}"
+result_path = client.result_path
 
 
 def parse(raw: dict[str, Any]) -> Measurement:
@@ -94,14 +76,3 @@ def _dataset(point: Point) -> list[str]:
     argv = ["--dataset-name", "random", "--random-input-len", str(point.isl), "--random-output-len", str(point.osl)]
     argv += ["--random-range-ratio", str(point.range_ratio), "--seed", str(point.seed), "--ignore-eos"]
     return [*argv, "--use-chat-template"] if point.chat else argv
-
-
-def _pressure(point: Point) -> list[str]:
-    return [
-        "--num-prompts", str(point.prompts), "--num-warmups", str(point.warmups),
-        "--max-concurrency", str(point.conc), "--request-rate", "inf",
-    ]  # fmt: skip
-
-
-def _filename(point: Point) -> str:
-    return f"{point.id}.json"

@@ -11,17 +11,17 @@ from dataclasses import dataclass
 from math import ceil, floor
 from typing import Any
 
+from fleet.loads import client
 from fleet.loads.result import measurement
 from fleet.model.arm import Arm, Point
 from fleet.model.evidence import Drawn, Measurement
 from fleet.model.seat import Placement
-from fleet.model.service import Mount, Service
+from fleet.model.service import Service
 
 FRAMEWORKS = ("vllm",)
 NAME = "vllm bench serve"
-RESULTS = "/fleet/raw"
 
-ORIGINS = {
+ORIGINS = client.ORIGINS | {
     "--backend": "vllm for raw prompts (public recipe), openai-chat where the server frames them",
     "--base-url": "the plan's only server",
     "--endpoint": "public recipe: /v1/completions; MTP points: /v1/chat/completions, which frames as the model asks",
@@ -40,12 +40,6 @@ ORIGINS = {
     "--temperature": "public recipe: 0 (without the flag the server's own default holds)",
     "--ignore-eos": "public recipe: outputs as long as asked",
     "--ready-check-timeout-sec": "fleet: 0, no request that nobody asked for; readiness is proven before",
-    "--percentile-metrics": "public recipe",
-    "--metric-percentiles": "public recipe: 90, 99, 99.9",
-    "--save-result": "public recipe",
-    "--save-detailed": "fleet: without it, errors and lengths are lost",
-    "--result-dir": "fleet: the run's own mount",
-    "--result-filename": "fleet: a short name",
 }
 
 
@@ -62,30 +56,19 @@ class Means:
 
 
 def service(point: Point, placement: Placement, *, endpoint: str) -> Service:
-    arm, seat = placement.arm, placement.of("client")[0]
+    arm = placement.arm
     argv = (
         "vllm", "bench", "serve", *_target(point, endpoint),
         "--model", arm.model, "--tokenizer", arm.model_path, "--trust-remote-code",
         *_dataset(point),
-        *_pressure(point),
-        "--percentile-metrics", "ttft,tpot,itl,e2el", "--metric-percentiles", "90,99,99.9",
-        "--save-result", "--save-detailed", "--result-dir", RESULTS, "--result-filename", _filename(point),
+        "--ready-check-timeout-sec", "0",
+        *client.pressure(point),
+        *client.reporting(point),
     )  # fmt: skip
-    return Service(
-        seat=seat,
-        kind="client",
-        image=arm.image,
-        argv=argv,
-        env={"PYTHONUNBUFFERED": "1"},
-        mounts=(Mount(source=placement.host(seat.host).models, target="/models"),),
-        stop_timeout=10,
-        origins={flag: ORIGINS[flag] for flag in argv if flag in ORIGINS},
-        consumes=("image", "model", "framework", "isl", "osl", "conc", "depth", "disagg"),
-    )
+    return client.service(argv, placement, ORIGINS)
 
 
-def result_path(point: Point) -> str:
-    return f"{RESULTS}/{_filename(point)}"
+result_path = client.result_path
 
 
 def parse(raw: dict[str, Any]) -> Measurement:
@@ -161,15 +144,3 @@ def _dataset(point: Point) -> list[str]:
         "--random-range-ratio", str(asked.ratio), "--seed", str(point.seed),
         "--temperature", "0", "--ignore-eos",
     ]  # fmt: skip
-
-
-def _pressure(point: Point) -> list[str]:
-    return [
-        "--ready-check-timeout-sec", "0",
-        "--num-prompts", str(point.prompts), "--num-warmups", str(point.warmups),
-        "--max-concurrency", str(point.conc), "--request-rate", "inf",
-    ]  # fmt: skip
-
-
-def _filename(point: Point) -> str:
-    return f"{point.id}.json"

@@ -456,6 +456,16 @@ def test_a_fault_of_the_source_or_the_sink_ends_the_command(tmp_path: Path, host
     until(lambda: not alive(pid_in(tmp_path / "a")) and not alive(pid_in(tmp_path / "b")), 5)
 
 
+def test_a_source_that_fails_at_once_leaves_no_command_behind(tmp_path: Path, host: Host) -> None:
+    def broken() -> Iterator[bytes]:
+        raise OSError("disk gone")
+        yield b""
+
+    with pytest.raises(OSError, match="disk gone"):
+        host().stream(["sh", "-c", 'echo $$ >"$0"; exec sleep 120', str(tmp_path / "a")], timeout=60, source=broken())
+    until(lambda: not alive(pid_in(tmp_path / "a")), 5)
+
+
 # ---------------------------------------------------------------------------- files
 
 

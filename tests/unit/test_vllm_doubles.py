@@ -20,6 +20,7 @@ from vllm.serve_flags import SERVE_FLAGS
 
 from fleet.engines import vllm
 from fleet.loads import vllm_bench
+from fleet.loads.client import RESULTS
 from fleet.model.arm import Point
 from tests import interop
 from tests.unit.test_doubles import DOUBLES, Process, Server, free_ports
@@ -55,7 +56,7 @@ class Desk:
 
     def load(self, url: str, asked: Point, *more: str) -> dict[str, Any]:
         argv = vllm_bench.service(asked, placement(), endpoint=url).argv
-        moved = {vllm_bench.RESULTS: str(self.folder), "/models/DeepSeek-V4-Pro": str(self.model)}
+        moved = {RESULTS: str(self.folder), "/models/DeepSeek-V4-Pro": str(self.model)}
         done = self.process(*(moved.get(word, word) for word in argv[1:]), *more)
         assert done.wait() == 0, done.text
         found: dict[str, Any] = json.loads((self.folder / f"{asked.id}.json").read_text())
