@@ -1,5 +1,6 @@
 """Each trap that docs/hosts.md lists, against a real sshd."""
 
+import contextlib
 import io
 import logging
 import os
@@ -461,9 +462,19 @@ def test_a_source_that_fails_at_once_leaves_no_command_behind(tmp_path: Path, ho
         raise OSError("disk gone")
         yield b""
 
+    def running() -> list[Path]:
+        return [path for path in Path("/proc").glob("[0-9]*/cmdline") if str(tmp_path).encode() in whole(path)]
+
+    def whole(path: Path) -> bytes:
+        with contextlib.suppress(OSError):
+            return path.read_bytes()
+        return b""
+
+    machine = host()
     with pytest.raises(OSError, match="disk gone"):
-        host().stream(["sh", "-c", 'echo $$ >"$0"; exec sleep 120', str(tmp_path / "a")], timeout=60, source=broken())
-    until(lambda: not alive(pid_in(tmp_path / "a")), 5)
+        machine.stream(["sh", "-c", "sleep 120; true", str(tmp_path)], timeout=60, source=broken())
+    machine.run(["true"])  # sshd takes one command after the other: the first one was started
+    until(lambda: not running(), 5)
 
 
 # ---------------------------------------------------------------------------- files
