@@ -292,10 +292,11 @@ class SSH(Calls):
             try:
                 self._wait(call, call.opened, min(self.connect_timeout, deadline.left()))
                 return link
-            except paramiko.ChannelException as refused:
-                if not self._narrow(link):
-                    raise self._unreachable(f"sshd opens no session: {refused.text}") from refused
             except (OSError, EOFError, paramiko.SSHException) as lost:
+                if refused := refusal(lost, link):
+                    if not self._narrow(link):
+                        raise self._unreachable(f"sshd opens no session: {refused}") from lost
+                    continue
                 if not call.opened.cancel() and not call.opened.exception():
                     return link
                 self._retire(link)
@@ -376,6 +377,10 @@ class SSH(Calls):
             rung.wait(TICK)
         while not channel.status_event.wait(TICK):
             self._check(call, argv, deadline)
+        # sshd counts a channel against MaxSessions until it has closed it, right after its last word.
+        rung.clear()
+        if not channel.closed:
+            rung.wait(GRACE)
         if call.trouble is not None:
             raise call.trouble
         return channel.exit_status, begun
@@ -663,6 +668,16 @@ def spoken(problem: BaseException, seconds: float) -> str:
     if isinstance(problem, OSError) and problem.strerror:
         return problem.strerror[0].lower() + problem.strerror[1:]
     return text or "the connection was dropped"
+
+
+def refusal(problem: Exception, link: Link) -> str:
+    """Why sshd opened no channel; empty where that was not its answer. paramiko keeps one error for all threads of a
+    connection: of two that are refused at once only one is told why.
+    """
+    if isinstance(problem, paramiko.ChannelException):
+        return str(problem.text)
+    alive = isinstance(problem, paramiko.SSHException) and link.transport.is_active()
+    return "refused" if alive and "Unable to open channel" in str(problem) else ""
 
 
 def sent(channel: paramiko.Channel, data: bytes) -> bool:

@@ -592,6 +592,17 @@ def test_a_server_that_takes_one_channel_a_connection(tmp_path: Path, host: Host
         transport.close()
 
 
+def test_a_refusal_whose_reason_another_thread_took_is_one_all_the_same(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def open_session(*_: object, **__: object) -> paramiko.Channel:
+        raise paramiko.SSHException("Unable to open channel.")
+
+    monkeypatch.setattr(paramiko.Transport, "open_session", open_session)
+    with pytest.raises(Unreachable, match="sshd opens no session: refused"):
+        host().run(["true"], timeout=20)
+
+
 def test_a_server_that_takes_no_channel(tmp_path: Path, host: Host) -> None:
     with (
         sshd.running(tmp_path / "sshd", extra="MaxSessions 0") as other,
