@@ -29,6 +29,26 @@ Variables = dict[Annotated[str, AfterValidator(_variable)], Annotated[str, After
 """Environment variables."""
 
 
+def _said(text: str) -> str:
+    if not text.strip():
+        raise ValueError("the text is empty; write one or take the key out")
+    if "{{" in text:
+        raise ValueError("templates are not filled in here; write the value out")
+    return text
+
+
+def _word(text: str) -> str:
+    if _said(text).startswith("-") or len(text.split()) > 1 or text != text.strip():
+        raise ValueError("one word expected, without spaces and without a dash in front")
+    return text
+
+
+Text = Annotated[str, AfterValidator(_said)]
+"""A text that says something."""
+Word = Annotated[str, AfterValidator(_word)]
+"""A text that can be an argument of a command: a name, an address."""
+
+
 def kebab(name: str) -> str:
     return name.replace("_", "-")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from fleet.model.base import Model
+from fleet.model.base import Model, Text, Word
 
 Accelerator = Literal["rocm", "cuda", "none"]
 
@@ -12,8 +12,8 @@ Accelerator = Literal["rocm", "cuda", "none"]
 class Fabric(Model):
     """The fast network of a host: the address its peers use for KV transfer, and its NICs (RDMA device names)."""
 
-    address: str | None = None
-    nics: tuple[str, ...] = ()
+    address: Word | None = None
+    nics: tuple[Word, ...] = ()
 
 
 class Trial(Model):
@@ -33,23 +33,28 @@ class Host(Model):
     """One machine. Paths are on that machine; `address` may be an alias of ~/.ssh/config (default: the name)."""
 
     name: str
-    address: str | None = None
-    user: str | None = None
+    address: Word | None = None
+    user: Word | None = None
     port: int | None = None
-    gateway: str | None = None
-    identity: str | None = None
+    gateway: Word | None = None
+    identity: Text | None = None
     gpus: int = 0
-    gpu: str | None = None
+    gpu: Text | None = None
     accelerator: Accelerator = "none"
     fabric: Fabric = Fabric()
-    models: str = "/models"
-    scratch: str = "/tmp/fleet"
+    models: Text = "/models"
+    scratch: Text = "/tmp/fleet"
     env: dict[str, str] = {}
     mounts: tuple[str, ...] = ()
     devices: tuple[str, ...] = ()
     privileged: bool = False
-    runners: tuple[str, ...] = ()
+    runners: tuple[Word, ...] = ()
     groups: tuple[str, ...] = ()
+
+    @property
+    def place(self) -> tuple[str, int, str]:
+        """Where its sshd is: two hosts of one place are one machine. Behind another gateway an address is another's."""
+        return (self.address or self.name).casefold(), self.port or 22, self.gateway or ""
 
     @property
     def fast_address(self) -> str:

@@ -29,3 +29,27 @@ def did_you_mean(word: str, choices: Iterable[str]) -> str:
     """`; did you mean x?`, or nothing."""
     best = nearest(word, choices)
     return f"; did you mean {best}?" if best else ""
+
+
+def slip(word: str, choices: Iterable[str]) -> str | None:
+    """The choice that `word` was meant to be: one letter too many, too few, wrong or swapped, two in a long one.
+
+    Much stricter than `nearest`, for words that may as well be meant as they are.
+    """
+    counted = [(distance(_plain(word), _plain(choice)), choice) for choice in choices]
+    meant = [(edits, choice) for edits, choice in counted if edits <= (1 if len(choice) < 8 else 2)]
+    return min(meant, key=lambda one: one[0])[1] if meant else None
+
+
+def distance(word: str, other: str) -> int:
+    """Letters to add, take out, replace or swap with their neighbour to get from one word to the other."""
+    before: list[int] = []
+    row = list(range(len(other) + 1))
+    for i, letter in enumerate(word, start=1):
+        before, above, row = row, before, [i]
+        for j, wanted in enumerate(other, start=1):
+            cost = min(before[j] + 1, row[j - 1] + 1, before[j - 1] + (letter != wanted))
+            if i > 1 and j > 1 and letter == other[j - 2] and word[i - 2] == wanted:
+                cost = min(cost, above[j - 2] + 1)
+            row.append(cost)
+    return row[-1]

@@ -10,18 +10,7 @@ from fleet.model.inventory import Host, Inventory
 
 def remarks(inventory: Inventory) -> list[str]:
     """What the file says and fleet does not use, then what hosts lack to be of use."""
-    return [*inventory.notes, *_same(inventory), *_idle(inventory)]
-
-
-def _same(inventory: Inventory) -> Iterator[str]:
-    """Hosts behind one address and port: work meant for two would meet on one."""
-    places: dict[tuple[str, int], list[str]] = {}
-    for host in inventory.hosts:
-        if host.gateway is None:
-            places.setdefault((host.address or host.name, host.port or 22), []).append(host.name)
-    for (address, port), names in places.items():
-        if len(names) > 1:
-            yield f"{folded(names)} are one machine: {address} port {port}"
+    return [*inventory.notes, *_idle(inventory)]
 
 
 def _idle(inventory: Inventory) -> Iterator[str]:

@@ -1,4 +1,7 @@
-"""Inventories: who we have. Ansible-shaped YAML, `all: {vars, hosts, children}`; the nearest value wins."""
+"""Inventories: who we have. Ansible-shaped YAML, `all: {vars, hosts, children}`; the nearest value wins.
+
+Ansible reads the same file: its variables and those of other programs are passed over, whatever they say.
+"""
 
 from __future__ import annotations
 
@@ -10,20 +13,16 @@ from pathlib import Path
 import yaml
 
 from fleet.errors import Fault, FileFaults
-from fleet.model import hostrange, yamlfile
+from fleet.model import ansible, hostrange, yamlfile
+from fleet.model.ansible import ALIASES
 from fleet.model.inventory import Host, Inventory, Trial
 from fleet.model.near import did_you_mean, nearest
 from fleet.model.schema import Keys, check, wrong
-from fleet.model.yamlfile import Document, Node
+from fleet.model.yamlfile import Document, Freedom, Node
 
-ALIASES = {
-    "ansible_host": "address",
-    "ansible_user": "user",
-    "ansible_port": "port",
-    "ansible_ssh_private_key_file": "identity",
-}
 HOST_KEYS = tuple(name for name in Host.model_fields if name not in ("name", "groups"))
 FLEET_KEYS = ("provision", "ssh_config", "trial")
+GENERAL_KEYS = (*HOST_KEYS, *FLEET_KEYS)
 GROUP_KEYS = ("vars", "hosts", "children")
 PROVISIONS = ("static", "lab")
 MERGED = ("env",)
@@ -38,23 +37,64 @@ _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
 class _Seen:
     """What the walk found of one host: variables by level, nearest last."""
 
+    line: int
     levels: list[tuple[int, Node]] = field(default_factory=list)
     own: list[Node] = field(default_factory=list)
     groups: list[str] = field(default_factory=list)
+    addressed: bool = False
+    """It shares an address with its range, which is told already."""
 
 
 def inventory(path: Path) -> Inventory:
     """The inventory of a file. Raises FileFaults with all faults."""
-    document = yamlfile.parse(path)
+    if path.is_dir():
+        raise FileFaults(str(path), [ansible.folder(str(path))])
+    return parsed(yamlfile.content(path), str(path))
+
+
+def parsed(raw: bytes, path: str, *, empty: bool = False) -> Inventory:
+    """Like `inventory`, from what is in the file. empty: an inventory without hosts is one, too."""
+    if fault := ansible.foreign(raw.decode("utf-8", "replace"), path):
+        raise FileFaults(path, [fault])
+    document = yamlfile.parse_text(raw, path, freedom=Freedom(aliases=True, foreign=_foreign))
     faults = list(document.faults)
     walk = _Walk(document, faults)
-    hosts = [host for name, seen in walk.run().items() if (host := _host(document, name, seen, faults))]
+    found = walk.run()
+    hosts = [host for name, seen in found.items() if (host := _host(document, name, seen, faults))]
+    faults += _same(hosts, found)
     general = _general(document, faults)
-    if not walk.hosts and not faults:
+    if not found and not faults and not empty:
         faults.append(Fault(document.line("all"), "no host in this inventory; write them below all: hosts:"))
     if faults:
         raise FileFaults(document.path, faults)
-    return Inventory(path=str(path), hosts=tuple(hosts), notes=tuple(dict.fromkeys(walk.notes)), **general)  # type: ignore[arg-type]
+    return Inventory(path=path, hosts=tuple(hosts), notes=tuple(walk.told()), **general)  # type: ignore[arg-type]
+
+
+def _foreign(keys: tuple[str, ...]) -> bool:
+    """Whether a variable of these keys is another program's."""
+    rest = keys[1:]
+    while len(rest) > 2 and rest[0] == "children":
+        rest = rest[2:]
+    if (rest[:1], len(rest)) not in ((("vars",), 2), (("hosts",), 3)):
+        return False
+    ours = GENERAL_KEYS if rest[0] == "vars" else HOST_KEYS
+    return rest[-1] not in ours and rest[-1] not in ALIASES and ansible.misspelt(rest[-1], ours) is None
+
+
+def _same(hosts: Sequence[Host], found: dict[str, _Seen]) -> Iterator[Fault]:
+    """Machines under several names: work meant for two would meet on one."""
+    places: dict[tuple[str, int, str], list[str]] = {}
+    for host in hosts:
+        if found[host.name].addressed:
+            continue
+        places.setdefault(host.place, []).append(host.name)
+    for (address, port, gateway), names in places.items():
+        if len(names) > 1:
+            lines = list(dict.fromkeys(found[name].line for name in names))
+            where = f" (lines {', '.join(map(str, lines))})" if len(lines) > 1 else ""
+            behind = f" behind {gateway}" if gateway else ""
+            what = f"{hostrange.folded(names)}  one machine{where}: {address} port {port}{behind}"
+            yield Fault(lines[-1], f"{what}; keep one, or give each its own address")
 
 
 def resolved(inventory: Inventory) -> str:
@@ -82,7 +122,8 @@ class _Walk:
         self.document, self.faults = document, faults
         self.hosts: dict[str, _Seen] = {}
         self.places: dict[str, list[Keys]] = {}
-        self.notes: list[str] = []
+        self.judged: set[int] = set()
+        self.unused: dict[str, list[int]] = {}
 
     def run(self) -> dict[str, _Seen]:
         beside = [key for key in self.document.root.entries if key != "all"]
@@ -104,7 +145,10 @@ class _Walk:
     def is_group(self, key: str) -> bool:
         """Whether a key beside `all` is a group, as Ansible has them there."""
         node = self.document.node(key)
-        shaped = node is not None and node.kind == "mapping" and set(node.entries) & set(GROUP_KEYS)
+        if node is None or key in GROUP_KEYS:
+            return False
+        bare = node.kind == "scalar" and node.value is None
+        shaped = bare or (node.kind == "mapping" and (not node.entries or set(node.entries) & set(GROUP_KEYS)))
         return bool(shaped) and _NAME.fullmatch(key) is not None and nearest(key, ("all",)) is None
 
     def find(self, keys: Keys, names: tuple[str, ...]) -> None:
@@ -151,16 +195,18 @@ class _Walk:
                 self.group(name, self.places[name], levels, (*names, name))
 
     def vars(self, keys: Keys, depth: int) -> list[tuple[int, Node]]:
-        extra = FLEET_KEYS if depth == 0 else ()
         for key in self.mapping(keys):
             if key in FLEET_KEYS and depth:
                 self.faults.append(
                     self.document.fault((*keys, key), f"{key}  is for the whole inventory; write it below all: vars:")
                 )
-            elif not self.known(key, (*keys, key)):
-                self.unknown((*keys, key), (*HOST_KEYS, *ALIASES, *extra), allowed=extra)
+            elif key not in FLEET_KEYS:
+                self.variable((*keys, key), GENERAL_KEYS)
         node = self.document.node(*keys)
-        return [(depth, node)] if node is not None and node.kind == "mapping" else []
+        if node is None or node.kind != "mapping":
+            return []
+        self.judge(node)
+        return [(depth, node)]
 
     def host(self, keys: Keys, written: str, levels: list[tuple[int, Node]], groups: tuple[str, ...]) -> None:
         try:
@@ -172,40 +218,73 @@ class _Walk:
             hint = "letters, digits, dots and dashes expected"
             self.faults.append(self.document.fault(keys, f"{written}  cannot be the name of a host; {hint}"))
             return
+        addressed = False
         for key in self.mapping(keys):
-            if not self.known(key, (*keys, key)):
-                self.unknown((*keys, key), (*HOST_KEYS, *ALIASES))
-            elif len(names) > 1 and ALIASES.get(key, key) == "address":
+            self.variable((*keys, key), HOST_KEYS)
+            if len(names) > 1 and ALIASES.get(key, key) == "address":
+                addressed = True
                 what = f"{key}  would be the same for all {len(names)} hosts of {written}; write each host"
                 self.faults.append(self.document.fault((*keys, key), what))
         node = self.document.node(*keys)
+        if node is not None and node.kind == "mapping":
+            self.judge(node)
         for name in names:
-            seen = self.hosts.setdefault(name, _Seen())
+            seen = self.hosts.setdefault(name, _Seen(self.document.line(*keys)))
+            seen.addressed |= addressed
             seen.levels += [level for level in levels if level not in seen.levels]
             seen.groups += [group for group in groups if group not in seen.groups]
             if node is not None and node.kind == "mapping" and not any(node is one for one in seen.own):
                 seen.own.append(node)
 
-    def known(self, key: str, keys: Keys) -> bool:
-        if key.startswith("ansible_") and key not in ALIASES:
-            self.notes.append(f"{self.document.path}:{self.document.line(*keys)}  {key} is not used by fleet")
-            return True
-        return key in HOST_KEYS or key in ALIASES
-
-    def unknown(self, keys: Keys, choices: Sequence[str], *, allowed: Sequence[str] = ()) -> None:
+    def variable(self, keys: Keys, known: tuple[str, ...]) -> None:
+        """A variable of a group or host: ours, another program's, or ours misspelt."""
         key = str(keys[-1])
-        if key not in allowed:
-            self.faults.append(
-                self.document.fault(keys, f"{key}  unknown key in {keys[-2]}{did_you_mean(key, choices)}")
+        if key in known or key in ALIASES:
+            return
+        if meant := ansible.misspelt(key, known):
+            self.faults.append(self.document.fault(keys, f"{key}  unknown key in {keys[-2]}; did you mean {meant}?"))
+            return
+        self.unused.setdefault(f"{key} is not used by fleet{ansible.hint(key, known)}", []).append(
+            self.document.line(*keys)
+        )
+
+    def judge(self, node: Node) -> None:
+        """What is wrong with variables that belong together, also where a nearer value wins."""
+        if id(node) not in self.judged:
+            self.judged.add(id(node))
+            self.faults += _judged(self.document, "host", _Seen(0, own=[node]))[1]
+
+    def told(self) -> Iterator[str]:
+        """What the file says without being wrong, each once."""
+        for text, lines in self.unused.items():
+            more = len(set(lines)) - 1
+            yield f"{self.document.path}:{lines[0]}  {text}" + (
+                f" (and on {more} more line{'s' * (more > 1)})" if more else ""
             )
+        for name in self.places:
+            if name in self.hosts:
+                line, host = self.document.line(*self.places[name][0]), self.hosts[name].line
+                what = f"{name} is a group and a host (line {host}): --limit {name} means both"
+                yield f"{self.document.path}:{line}  {what}"
+
+    def unknown(self, keys: Keys, choices: Sequence[str]) -> None:
+        key = str(keys[-1])
+        self.faults.append(self.document.fault(keys, f"{key}  unknown key in {keys[-2]}{did_you_mean(key, choices)}"))
 
 
 def _host(document: Document, name: str, seen: _Seen, faults: list[Fault]) -> Host | None:
     """One host from all its levels: of two values the nearer one, of two equally near the later one."""
+    host, wrongs = _judged(document, name, seen)
+    faults += wrongs
+    return host
+
+
+def _judged(document: Document, name: str, seen: _Seen) -> tuple[Host | None, list[Fault]]:
     levels = [node for _, node in sorted(seen.levels, key=lambda level: level[0])]
     merged = Node("mapping", document.path, 0)
+    faults: list[Fault] = []
     for node in (*levels, *seen.own):
-        _check_doubles(document, node, faults)
+        faults += _doubles(node)
         for key, value in node.entries.items():
             target = ALIASES.get(key, key)
             if target in HOST_KEYS:
@@ -216,9 +295,7 @@ def _host(document: Document, name: str, seen: _Seen, faults: list[Fault]) -> Ho
         "groups", Node("list", document.path, 0, items=[Node("scalar", "", 0, one, one) for one in seen.groups]), 0
     )
     host, wrongs = check(own, ("host",), Host)
-    faults += wrongs
-    faults += [*_ranges(own), *_places(own)]
-    return host
+    return host, [*faults, *wrongs, *_ranges(own), *_places(own)]
 
 
 def _put(merged: Node, key: str, value: Node, line: int) -> None:
@@ -232,12 +309,15 @@ def _put(merged: Node, key: str, value: Node, line: int) -> None:
     merged.put(key, value, line)
 
 
-def _check_doubles(document: Document, node: Node, faults: list[Fault]) -> None:
-    for alias, name in ALIASES.items():
-        if alias in node.entries and name in node.entries:
-            faults.append(
-                Fault(node.where(alias)[1], f"{alias}  written beside {name} (line {node.where(name)[1]}); keep one")
-            )
+def _doubles(node: Node) -> Iterator[Fault]:
+    """One thing said twice, in our word and in Ansible's, and not the same."""
+    said: dict[str, str] = {}
+    for key, value in node.entries.items():
+        first = said.setdefault(ALIASES.get(key, key), key)
+        if node.entries[first].data != value.data:
+            alias, other = (first, key) if first in ALIASES and key not in ALIASES else (key, first)
+            line = node.where(other)[1]
+            yield Fault(node.where(alias)[1], f"{alias}  written beside {other} (line {line}); keep one")
 
 
 def _ranges(document: Document) -> Iterator[Fault]:
@@ -251,7 +331,7 @@ def _places(document: Document) -> Iterator[Fault]:
     """Paths on the host are absolute, variables have names, mounts are source:target[:ro]."""
     for key in ("models", "scratch"):
         node = document.node("host", key)
-        if node is not None and isinstance(node.value, str) and not node.value.startswith("/"):
+        if node is not None and isinstance(node.value, str) and node.value.strip()[:1] not in ("/", "{", ""):
             yield wrong(document, ("host", key), f"an absolute path expected; type /{node.value.lstrip('./')}")
     mounts = document.node("host", "mounts")
     for index, one in enumerate(mounts.items if mounts else ()):
@@ -278,7 +358,7 @@ def _general(document: Document, faults: list[Fault]) -> dict[str, object]:
             faults.append(wrong(document, (*at, "provision"), f"one of {', '.join(PROVISIONS)} expected{hint}"))
         found["provision"] = provision.value
     if ssh_config is not None and not ssh_config.bad:
-        if not isinstance(ssh_config.value, str):
+        if not isinstance(ssh_config.value, str) or not ssh_config.value.strip():
             faults.append(wrong(document, (*at, "ssh_config"), "the path of a file expected"))
         found["ssh_config"] = ssh_config.value
     if document.node(*at, "trial") is not None:

@@ -4,13 +4,15 @@ Refused: duplicate keys · tabs as indentation · scalars that YAML 1.1 and 1.2 
 `0x1f`, `1e3`, `1_000`, `9:30`, dates) · anchors, aliases, merge keys, tags, directives · more than one document ·
 anything but UTF-8 · control characters, carriage returns · characters outside ASCII, except in comments and below a
 `description` key · an empty file. Plain text stays text; `~` and an empty value are null, which the schema judges.
+
+Files that other programs read, too, are read more freely where the caller says so: see `Freedom`.
 """
 
 from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -23,6 +25,8 @@ from fleet.model.near import did_you_mean
 Key = str | int
 DEPTH = 64
 FREE_TEXT = "description"
+MOST_COPIED = 1_000_000
+"""Values that the aliases of one file may stand for, all together."""
 
 
 @dataclass
@@ -122,6 +126,21 @@ class Document:
         return node is not None and node.bad
 
 
+@dataclass(frozen=True)
+class Freedom:
+    """What a file may have that is refused elsewhere.
+
+    aliases: anchors, aliases and merge keys. foreign: whether the value below these keys is another program's: what is
+    wrong inside of it is not told.
+    """
+
+    aliases: bool = False
+    foreign: Callable[[tuple[str, ...]], bool] = lambda keys: False
+
+
+STRICT = Freedom()
+
+
 def read(path: Path, *, grouped_numbers: bool = False) -> Document:
     """The document of a file. Raises FileFaults. `grouped_numbers` reads 2_063_837 as public runner files mean it."""
     document = parse(path, grouped_numbers=grouped_numbers)
@@ -132,14 +151,14 @@ def read(path: Path, *, grouped_numbers: bool = False) -> Document:
 
 def parse(path: Path, *, grouped_numbers: bool = False) -> Document:
     """Like `read`, with the faults in the document: a schema adds its own. Raises FileFaults if nothing can be read."""
-    return parse_text(_bytes(path), str(path), grouped_numbers=grouped_numbers)
+    return parse_text(content(path), str(path), grouped_numbers=grouped_numbers)
 
 
-def parse_text(raw: bytes, path: str, *, grouped_numbers: bool = False) -> Document:
+def parse_text(raw: bytes, path: str, *, grouped_numbers: bool = False, freedom: Freedom = STRICT) -> Document:
     text = _decode(raw, path)
     faults = list(_character_faults(text))
     clean = _UNPRINTABLE.sub("?", text.replace("\r\n", "\n").replace("\r", "\n"))
-    document = _Reader(clean, path, faults, grouped_numbers).document()
+    document = _Reader(clean, path, faults, grouped_numbers, freedom).document()
     if document.root.kind != "mapping":
         bare = document.root.kind == "scalar" and document.root.value is None
         what = "nothing but comments" if bare else _kind(document.root)
@@ -148,7 +167,8 @@ def parse_text(raw: bytes, path: str, *, grouped_numbers: bool = False) -> Docum
     return document
 
 
-def _bytes(path: Path) -> bytes:
+def content(path: Path) -> bytes:
+    """What is in a file. Raises FileFaults."""
     try:
         return path.read_bytes()
     except FileNotFoundError:
@@ -308,13 +328,20 @@ def _end(event: yaml.Event) -> yaml.Mark:
 class _Reader:
     """Builds nodes from parser events, without recursion, and collects faults on the way."""
 
-    def __init__(self, text: str, path: str, faults: list[Fault], grouped: bool) -> None:
-        self.text, self.path, self.faults, self.grouped = text, path, faults, grouped
+    def __init__(self, text: str, path: str, faults: list[Fault], grouped: bool, freedom: Freedom) -> None:
+        self.text, self.path, self.faults, self.grouped, self.freedom = text, path, faults, grouped, freedom
         self.unreadable = bool(faults)
         self.root: Node | None = None
         self.open: list[Node] = []
         self.keys: list[tuple[str, int] | None] = []
+        self.trail: list[str] = []
         self.free: list[bool] = []
+        self.foreign: list[bool] = []
+        self.hushed = False
+        self.anchors: dict[str, Node] = {}
+        self.anchored: list[str | None] = []
+        self.sizes: dict[int, int] = {}
+        self.copied = 0
 
     def document(self) -> Document:
         documents = 0
@@ -347,20 +374,36 @@ class _Reader:
             raise FileFaults(self.path, self.faults)
 
     def blame(self, event: yaml.Event, text: str) -> None:
-        self.faults.append(Fault(_start(event).line + 1, text))
+        self.tell(Fault(_start(event).line + 1, text))
+
+    def tell(self, fault: Fault, node: Node | None = None) -> None:
+        """A fault, of this value; none inside of what belongs to another program."""
+        if self.hushed:
+            return
+        self.faults.append(fault)
+        if node is not None:
+            node.bad = True
+
+    def theirs(self) -> bool:
+        """Whether the next value is another program's, or inside of one."""
+        key = self.keys[-1] if self.keys else None
+        return any(self.foreign[-1:]) or (key is not None and self.freedom.foreign((*self.trail[1:], key[0])))
 
     def take(self, event: yaml.Event) -> bool:
         """One event; False to stop reading."""
+        self.hushed = self.theirs()
         if isinstance(event, yaml.AliasEvent):
-            self.blame(event, f"*{event.anchor}  aliases are not read; write the value out")
-            self.place(self.node("scalar", event, bad=True), event)
+            self.place(self.alias(event), event)
         elif isinstance(event, yaml.MappingStartEvent | yaml.SequenceStartEvent):
             self.properties(event)
             node = self.node("mapping" if isinstance(event, yaml.MappingStartEvent) else "list", event)
-            free = self.described()
+            free, key = self.described(), self.keys[-1] if self.keys else None
+            self.trail.append(key[0] if key else "")
             self.place(node, event)
             self.open.append(node)
             self.free.append(free)
+            self.foreign.append(self.hushed)
+            self.anchored.append(event.anchor)
             self.keys.append(None)
             if len(self.open) > DEPTH:
                 self.blame(event, f"nested more than {DEPTH} deep")
@@ -370,14 +413,49 @@ class _Reader:
             node.written = self.excerpt(node.value, _end(event).index)
             node.value = None
             self.keys.pop()
+            self.trail.pop()
             self.free.pop()
+            self.foreign.pop()
+            self.merge(node, event)
+            children = (*node.entries.values(), *node.items)
+            self.sizes[id(node)] = 1 + sum(self.sizes.get(id(child), 1) for child in children)
+            self.known(self.anchored.pop(), node)
         elif isinstance(event, yaml.ScalarEvent):
             self.properties(event)
-            self.scalar(event)
+            self.known(event.anchor, self.scalar(event))
         return True
 
+    def known(self, anchor: str | None, node: Node) -> None:
+        if anchor is not None:
+            self.anchors[anchor] = node
+
+    def alias(self, event: yaml.AliasEvent) -> Node:
+        """The value that an alias stands for."""
+        node = self.anchors.get(str(event.anchor)) if self.freedom.aliases else None
+        self.copied += self.sizes.get(id(node), 1)
+        if node is not None and self.copied <= MOST_COPIED:
+            return node
+        why = "aliases are not read; write the value out"
+        if self.freedom.aliases:
+            why = f"no &{event.anchor} is whole before this line" if node is None else "aliases stand for too much"
+        self.blame(event, f"*{event.anchor}  {why}")
+        return self.node("scalar", event, bad=not self.hushed)
+
+    def merge(self, node: Node, event: yaml.Event) -> None:
+        """What `<<` names goes below what the mapping says itself."""
+        below = node.entries.pop("<<", None) if self.freedom.aliases else None
+        if below is None:
+            return
+        _, line = node.key_lines.pop("<<")
+        for source in below.items if below.kind == "list" else [below]:
+            if source.kind != "mapping" and not source.bad:
+                self.tell(Fault(line, f"<<  a mapping expected, {_kind(source)} was written"))
+            for key, value in source.entries.items():
+                if key not in node.entries:
+                    node.put(key, value, source.where(key)[1])
+
     def properties(self, event: Any) -> None:
-        if event.anchor is not None:
+        if event.anchor is not None and not self.freedom.aliases:
             self.blame(event, f"&{event.anchor}  anchors are not read; write the value out where it is used")
         if event.tag is not None:
             self.blame(event, f"{event.tag.replace('tag:yaml.org,2002:', '!!')}  tags are not read; take it out")
@@ -408,15 +486,15 @@ class _Reader:
         self.keys[-1] = None
         name, line = key
         if name in parent.entries:
-            self.faults.append(
-                Fault(line, f"{name}  written twice in one mapping, first on line {parent.key_lines[name][1]}")
-            )
+            first = parent.key_lines[name][1]
+            if not any(self.foreign[-1:]):
+                self.faults.append(Fault(line, f"{name}  written twice in one mapping, first on line {first}"))
             return
         parent.put(name, node, line)
 
     def key(self, node: Node, event: yaml.Event) -> tuple[str, int]:
         if isinstance(event, yaml.ScalarEvent):
-            if node.value == "<<" and event.implicit[0]:
+            if node.value == "<<" and event.implicit[0] and not self.freedom.aliases:
                 self.blame(event, "<<  merge keys are not read; write the values out")
             elif not isinstance(node.value, str) and not node.bad:
                 self.blame(event, f'{node.written or "(nothing)"}  a key is text; type "{node.written}"')
@@ -425,7 +503,7 @@ class _Reader:
             self.blame(event, f"a key is text, {_kind(node)} was written")
         return f"<{node.line}>", node.line
 
-    def scalar(self, event: yaml.ScalarEvent) -> None:
+    def scalar(self, event: yaml.ScalarEvent) -> Node:
         node = self.node("scalar", event)
         node.value = event.value
         if event.style is None:
@@ -433,6 +511,7 @@ class _Reader:
         if isinstance(node.value, str):
             self.characters(node, event)
         self.place(node, event)
+        return node
 
     def plain(self, node: Node) -> None:
         text: str = node.value
@@ -449,10 +528,9 @@ class _Reader:
             else:
                 node.value = int(text) if _INT.fullmatch(text) else float(text)
         if reason:
-            node.bad = True
             if self.at_key():
                 reason = f'{reason.split(";")[0]}; a key is text, type "{text}"'
-            self.faults.append(Fault(node.line, f"{self.label()}{node.written}  {reason}"))
+            self.tell(Fault(node.line, f"{self.label()}{node.written}  {reason}"), node)
 
     def at_key(self) -> bool:
         return bool(self.open) and self.open[-1].kind == "mapping" and self.keys[-1] is None
@@ -473,8 +551,7 @@ class _Reader:
                 continue
             if not _hidden(char) and self.described():
                 continue
-            node.bad = True
-            self.faults.append(Fault(*self.strange(node, event, char)))
+            self.tell(Fault(*self.strange(node, event, char)), node)
             return
 
     def strange(self, node: Node, event: yaml.ScalarEvent, char: str) -> tuple[int, str]:

@@ -223,7 +223,7 @@ all:
       vars: {gpus: 8, gpu: mi355x, accelerator: rocm}
       hosts:
         n[1-2]: {runners: [mi355x]}
-        n3: {address: n2, user: amd, port: 22}
+        n3: {address: n0, user: amd, port: 22}
         n4: {accelerator: none, port: 2222}
     cpu:
       hosts:
@@ -236,14 +236,13 @@ def test_an_odd_inventory_is_told(desk: Settings, hosts: Hosts, capsys: Captured
     assert verbs.check_inventory(desk) is None
     told = capsys.readouterr().out
     rows = [line.split() for line in told.splitlines()]
-    assert ["n3", "amd@n2:22", "8", "×", "mi355x", "gpu", "-"] in rows
+    assert ["n3", "amd@n0:22", "8", "×", "mi355x", "gpu", "-"] in rows
     assert ["login", "login", "-", "cpu", "mi355x"] in rows
     assert [VLLM, "mi355x", "login", "n[1-2]", "2", "arms,", "16", "points"] in [
         [*row[:2], *sorted(row[2:4]), *row[4:]] for row in rows if row[:1] == [VLLM]
     ]
     assert [line.removeprefix("note: ") for line in told.splitlines() if line.startswith("note: ")] == [
         f"{desk.inventory}:2  ansible_become is not used by fleet",
-        "n[2-3] are one machine: n2 port 22",
         "GPUs and no runner label, so no recipe finds them: n[3-4]",
         "runner labels and no GPUs, so nothing can be placed there: login",
         "GPUs and accelerator none, so containers get no GPU devices: n4",

@@ -271,12 +271,14 @@ def test_what_failed_last_is_kept(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "results").iterdir()] == [".last-failed"]
 
 
+EMPTY = "the text is empty; write one or take the key out"
+WORD = "one word expected, without spaces and without a dash in front"
+
 FAULTS = [
     (("gpus: 8", "devices: [--privileged]"), 4, "devices[0]: --privileged  the path of a device expected: /dev/…"),
     (("gpus: 8", "scratch: tmp/x"), 4, "scratch: tmp/x  an absolute path expected; type /tmp/x"),
     (("gpus: 8", "mounts: [x]"), 4, "mounts[0]: x  /source:/target or /source:/target:ro expected"),
     (("{A: \"all\"", "{A=1: \"all\""), 6, "A=1: \"all\"  a variable's name and a value of one line expected"),
-    (("gpus: 8", "gpu_count: 8"), 4, "gpu_count  unknown key in vars"),
     (("gpus: 8", "gpuss: 8"), 4, "gpuss  unknown key in vars; did you mean gpus?"),
     (("gpus: 0", "gpuss: 0"), 9, "gpuss  unknown key in login; did you mean gpus?"),
     (("gpus: 8", "gpus: '8'"), 4, "gpus: '8'  whole number expected, quoted text was written; type 8"),
@@ -304,7 +306,24 @@ FAULTS = [
     (("user: amd", "ssh_config: 5"), 3, "ssh_config: 5  the path of a file expected"),
     (("user: amd", "trial: {input: 0}"), 3, "input: 0  must be at least 1"),
     (("user: amd", "trial: {inputs: 1}"), 3, "inputs  unknown key in trial; did you mean input?"),
-    (("user: amd", "name: x"), 3, "name  unknown key in vars"),
+    (("user: amd", "provison: x"), 3, "provison  unknown key in vars; did you mean provision?"),
+    (("user: amd", "ssh_config: ' '"), 3, "ssh_config: ' '  the path of a file expected"),
+    (("user: amd", 'user: ""'), 3, f'user: ""  {EMPTY}'),
+    (("user: amd", "user: a b"), 3, f"user: a b  {WORD}"),
+    (("user: amd", 'gateway: ""'), 3, f'gateway: ""  {EMPTY}'),
+    (("user: amd", "gateway: -v"), 3, f"gateway: -v  {WORD}"),
+    (("user: amd", 'gpu: ""'), 3, f'gpu: ""  {EMPTY}'),
+    (("user: amd", 'identity: " "'), 3, f'identity: " "  {EMPTY}'),
+    (("gpus: 8", 'scratch: ""'), 4, f'scratch: ""  {EMPTY}'),
+    (("/data/models", '""'), 13, f'models: ""  {EMPTY}'),
+    (("[mi355x]", '[""]'), 15, f'runners[0]: ""  {EMPTY}'),
+    (("nics: [rdma0]", 'nics: [""]'), 20, f'nics[0]: ""  {EMPTY}'),
+    (("nics: [rdma0]", 'address: ""'), 20, f'address: ""  {EMPTY}'),
+    (("192.0.2.1,", '"",'), 17, f'address: ""  {EMPTY}'),
+    (("{user: me}", '{address: " "}'), 22, f'address: " "  {EMPTY}'),
+    (("192.0.2.1", '"{{ ip }}"'), 17, 'address: "{{ ip }}"  templates are not filled in here; write the value out'),
+    (("/data/models", '"{{ m }}/x"'), 13, 'models: "{{ m }}/x"  templates are not filled in here; write the value out'),
+    (("gpus: 0", "gpus: 1025"), 9, "gpus: 1025  from 0 to 1024 expected"),
     (("all:\n", "all:\n  hosts: [a]\n"), 8, "hosts  written twice in one mapping, first on line 2"),
     (("login:\n      gpus: 0", "login: 5"), 8, "login: 5  a mapping expected, a value was written"),
 ]  # fmt: skip
@@ -314,6 +333,71 @@ FAULTS = [
 def test_faults(tmp_path: Path, edit: tuple[str, str], line: int, text: str) -> None:
     assert (line, text) in told(load_text, tmp_path, edited(FILE, edit))
     assert len(told(load_text, tmp_path, edited(FILE, edit))) == (2 if "hosts: [a]" in edit[1] else 1)
+
+
+OVERRIDDEN = """\
+all:
+  vars: {gpus: "8", models: data, env: [A], devices: [x]}
+  children:
+    gpu:
+      vars: {port: 70000, fabric: {nic: a}, user: ""}
+      hosts:
+        n1: {gpus: 8, models: /m, env: {}, devices: [], port: 22, fabric: {}, user: me}
+        n1b: {gpus: 8, models: /m, env: {}, devices: [], port: 22, fabric: {}, user: me}
+    nobody:
+      vars: {gpus: many}
+    more:
+      hosts:
+        n1: {accelerator: gpu}
+        n1b: {accelerator: none}
+    most:
+      hosts:
+        n1: {accelerator: rocm}
+"""
+
+
+def test_a_value_that_a_nearer_one_hides_is_judged_all_the_same(tmp_path: Path) -> None:
+    assert told(load_text, tmp_path, OVERRIDDEN) == [
+        (2, "devices[0]: x  the path of a device expected: /dev/…"),
+        (2, "env: [A]  a mapping expected, a list was written"),
+        (2, 'gpus: "8"  whole number expected, quoted text was written; type 8'),
+        (2, "models: data  an absolute path expected; type /data"),
+        (5, "nic  unknown key in fabric; did you mean nics?"),
+        (5, "port: 70000  from 1 to 65535 expected"),
+        (5, f'user: ""  {EMPTY}'),
+        (10, "gpus: many  whole number expected, text was written"),
+        (13, "accelerator: gpu  one of rocm, cuda, none expected"),
+    ]
+
+
+MACHINES = [
+    ("{a: {address: x}, b: {address: z}}", []),
+    ("{a: {address: x}, b: {address: x, port: 23}}", []),
+    ("{a: {address: x, gateway: g1}, b: {address: x, gateway: g2}}", []),
+    ("{a: {address: x, port: 22},\n b: {ansible_host: X, user: me}}", [
+        (3, "a b  one machine (lines 2, 3): x port 22; keep one, or give each its own address")]),
+    ("{a: ,\n b: {address: a},\n c: {address: a}, d: {address: a, port: 2}}", [
+        (4, "a b c  one machine (lines 2, 3, 4): a port 22; keep one, or give each its own address")]),
+    ("{a: {address: x, gateway: g},\n b: {address: x, gateway: g}}", [
+        (3, "a b  one machine (lines 2, 3): x port 22 behind g; keep one, or give each its own address")]),
+    ("{n1: , 'n[2-4]': , n5: }\n  vars: {address: x}", [
+        (2, "n[1-5]  one machine: x port 22; keep one, or give each its own address")]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("hosts", "faults"), MACHINES)
+def test_a_machine_under_several_names_is_refused(tmp_path: Path, hosts: str, faults: list[tuple[int, str]]) -> None:
+    assert told(load_text, tmp_path, f"all:\n  hosts: {hosts}\n") == faults
+
+
+def test_a_group_named_like_a_host_is_told(tmp_path: Path) -> None:
+    text = "all:\n  hosts: {a: , b: }\n  children:\n    a: {hosts: {b: }}\nc: {hosts: {c: }}\n"
+    found = load_text(tmp_path, text)
+    assert found.notes == (
+        f"{tmp_path}/i.yaml:4  a is a group and a host (line 2): --limit a means both",
+        f"{tmp_path}/i.yaml:5  c is a group and a host (line 5): --limit c means both",
+    )
+    assert [host.name for host in load.limit(found, ["a"]).hosts] == ["a", "b"]
 
 
 def test_files_that_are_no_inventory(tmp_path: Path) -> None:
