@@ -34,6 +34,12 @@ FLAGS = {
     "evals": "which evaluation entries: default, none, only or all",
     "nodes": "how many nodes",
     "shell": "bash or zsh",
+    "group": "the group to add them to; made where it is missing",
+    "runner": "runner label that they answer to (default: the one that names their GPUs); repeat it or use commas",
+    "models": "folder of their model weights (default: looked for)",
+    "fabric": "which address peers use: an interface, RDMA device or network (default: the only one there is)",
+    "dry_run": "print the diff and write nothing",
+    "update": "hosts that are there already get what was found",
 }
 
 
@@ -183,6 +189,36 @@ def check_inventory(c: Any, limit: Many = None, inventory: str = "") -> int | No
     return verbs.check_inventory(settings(c, inventory), limit=words(limit))
 
 
+@verb(
+    FLAGS | {"host": "alias of ~/.ssh/config, name or address; a range; repeat it or use commas"},
+    many=["host", "runner"],
+)
+def add(
+    c: Any,
+    host: Many = None,
+    inventory: str = "",
+    group: str = "",
+    runner: Many = None,
+    models: str = "",
+    fabric: str = "",
+    dry_run: bool = False,
+    update: bool = False,
+) -> int | None:
+    """Look at hosts over SSH and write them into the inventory; all else in the file stays as it is."""
+    from fleet import verbs
+
+    return verbs.add_hosts(
+        settings(c, inventory),
+        hosts=words(host),
+        group=group,
+        runners=words(runner),
+        models=models,
+        fabric=fabric,
+        dry_run=dry_run,
+        update=update,
+    )
+
+
 @verb(FLAGS)
 def install(c: Any) -> int | None:
     """Install the Debian packages the lab needs, where they are missing (Debian, root)."""
@@ -234,7 +270,7 @@ ns = Collection(
     shell,
     completion,
     _group("stage", {"image": image}, default="image"),
-    _group("inventory", {"check": check_inventory}),
+    _group("inventory", {"add": add, "check": check_inventory}),
     _group("config", {"expand": expand}),
     _group("lab", {"install": install, "up": up, "down": lab_down, "status": status}),
 )

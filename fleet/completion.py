@@ -89,6 +89,10 @@ def names_here(line: Sequence[str]) -> Names:
 
     def names(flag: str) -> list[str]:
         try:
+            if flag == "--host" and "inventory.add" in line:
+                from fleet.hosts.route import aliases
+
+                return aliases()
             return _names(flag, _settings(line))
         except (FleetError, OSError):
             return []
@@ -116,12 +120,15 @@ def _names(flag: str, here: Settings) -> list[str]:
 
         found = runs(here.results)
         return [LATEST, *found] if found else []
-    if flag in ("--limit", "--host"):
+    if flag in ("--limit", "--host", "--group", "--runner"):
         from fleet.model.roster import inventory
 
         hosts = inventory(Path(here.inventory)).hosts
-        groups = {group: None for host in hosts for group in host.groups} if flag == "--limit" else {}
-        return [*(host.name for host in hosts), *groups]
+        groups = list(dict.fromkeys(group for host in hosts for group in host.groups))
+        if flag == "--runner":
+            return list(dict.fromkeys(label for host in hosts for label in host.runners))
+        names = [host.name for host in hosts]
+        return {"--limit": [*names, *groups], "--host": names, "--group": groups}[flag]
     fixed = {"--evals": ["default", "none", "only", "all"], "--shell": list(SCRIPTS)}
     return fixed.get(flag, [])
 

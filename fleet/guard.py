@@ -294,18 +294,26 @@ def _stray(word: Word, seen: Sequence[Word], argv: Sequence[str], verbs: Mapping
     if last.flag and not last.flag.takes_value and last.text not in HELP:
         return Refusal(f"{word.verb}: {last.text} takes no value", f"type: {_line(argv, word.at, word.end)}")
     given = {other.flag.name for other in seen if other.flag and other.verb == word.verb}
-    near = nearest(word.text, verbs)
-    if near or "--config" not in verbs[word.verb].flags or "--config" in given:
-        if near:
-            return _no_such_verb(word.text, word.at, argv, verbs)
+    if nearest(word.text, verbs):
+        return _no_such_verb(word.text, word.at, argv, verbs)
+    flag, what = _subject(verbs[word.verb])
+    if not flag or flag in given:
         return Refusal(
             f"{word.verb}: {word.text!r} belongs to no flag, and verbs take no plain words",
             f"see its flags: invoke {word.verb} --help",
         )
     return Refusal(
-        f"{word.verb}: {word.text!r} stands alone, and verbs take no plain words; is it the config key?",
-        f"type: {_line(argv, word.at, word.end, '--config', word.text)}",
+        f"{word.verb}: {word.text!r} stands alone, and verbs take no plain words; is it {what}?",
+        f"type: {_line(argv, word.at, word.end, flag, word.text)}",
     )
+
+
+def _subject(verb: Verb) -> tuple[str, str]:
+    """The flag that a verb is mostly typed with, and what that takes; "" where no word alone can be meant."""
+    if "--config" in verb.flags:
+        return "--config", "the config key"
+    host = verb.flags.get("--host")
+    return ("--host", "a host") if host and host.many else ("", "")
 
 
 def _unknown_flag(
@@ -317,9 +325,9 @@ def _unknown_flag(
             return _move_behind(word, owner, argv, verbs)
         return _no_such_flag("invoke", word, argv, core.flags, "invoke --help")
     if word.text in core.flags:
-        if core.flags[word.text].name == "--dry":
+        if core.flags[word.text].name == "--dry" and "--dry-run" not in verbs[word.verb].flags:
             return _dry([w.text for w in words if w.kind == "verb"])
-        if word.text != "--config" and len(word.text) > 2:
+        if word.text not in ("--config", "--dry") and len(word.text) > 2:
             return Refusal(
                 f"{word.text} is a flag of invoke itself, not of {word.verb}",
                 f"put it before the verb: invoke {word.text} … {word.verb} …",

@@ -17,8 +17,10 @@ from rich.progress import Progress as Bars
 from rich.table import Table
 from rich.text import Text
 
+from fleet import profile
 from fleet.docker import Container, Image
 from fleet.errors import FleetError
+from fleet.hardware import Hardware
 from fleet.model.hostrange import folded
 from fleet.model.inventory import Host
 from fleet.progress import Progress
@@ -127,6 +129,22 @@ def _inventory_row(host: Host) -> tuple[str, ...]:
     return host.name, f"{login}{host.address or host.name}{port}", gpus, groups, runners
 
 
+def machines(found: Iterable[tuple[Host, Hardware]]) -> None:
+    """What hosts are made of."""
+    table(("host", "GPUs", "docker", "fast network", "models", "scratch"), (_machine_row(*one) for one in found))
+
+
+def _machine_row(host: Host, found: Hardware) -> tuple[str, ...]:
+    gpus = f"{found.gpus} × {found.gpu or found.accelerator}" if found.gpus else "none"
+    docker = found.docker.version + (" sudo" if found.sudo else "") if found.docker.usable else "no"
+    nics, addresses = folded([nic.name for nic in found.active]), list(found.addresses)
+    network = f"{nics} {addresses[0] if len(addresses) == 1 else f'{len(addresses)} addresses'}" if nics else "none"
+    models = [f"{folder} ({len(names)})" for folder, names in (found.models or {}).items() if names]
+    folder = profile.scratch_folder(host, found)
+    scratch = f"{found.scratch[folder] / 1e9:.0f} GB at {folder}" if folder in found.scratch else "none"
+    return host.name, gpus, docker, network, ", ".join(models) or "none", scratch
+
+
 @dataclass(frozen=True)
 class Fit:
     """A recipe on an inventory: the hosts of its runner, and what it comes to there or why it cannot run."""
@@ -141,6 +159,9 @@ class Fit:
 
 def fits(found: Sequence[Fit]) -> None:
     """Recipes against hosts, then the reasons of those that cannot run."""
+    if not found:
+        say("no recipe asks for a runner label of these hosts")
+        return
     table(("recipe", "runner", "hosts", "runs"), map(_fit_row, found))
     for fit in found:
         for reason in fit.reasons:

@@ -370,18 +370,52 @@ def _target(source: str, word: str) -> str:
     return f"{word}{Path(source).name}" if word.endswith("/") else word
 
 
-def check_inventory(settings: Settings, *, limit: Sequence[str] = ()) -> int | None:
-    """0 if the file is sound. No host is asked. Recipes that find no hosts are told; a lab need not serve them all."""
+def check_inventory(settings: Settings, *, limit: Sequence[str] = (), about: Sequence[str] = ()) -> int | None:
+    """0 if the file is sound. No host is asked. Recipes that find no hosts are told; a lab need not serve them all.
+
+    about: hosts; only what concerns them is told then, recipes as they run on the whole inventory.
+    """
     inventory = _inventory(settings, limit)
-    ui.hosts(inventory.hosts)
-    ui.say("")
     found = [_fit(settings, inventory, key) for key in load.recipe_keys(settings.recipes)]
+    shown = inventory
+    if about:
+        found = [fit for fit in found if set(fit.hosts) & set(about)]
+        hosts = tuple(host for host in inventory.hosts if host.name in about)
+        shown = inventory.model_copy(update={"hosts": hosts, "notes": ()})
+    ui.hosts(shown.hosts)
+    ui.say("")
     ui.fits(found)
-    for remark in remarks(inventory):
+    for remark in remarks(shown):
         ui.say(f"note: {remark}")
     served = sum(not fit.reasons for fit in found)
     ui.say(f"{inventory.path} is sound: {len(inventory.hosts)} hosts, {served} of {len(found)} recipes can run on them")
     return None
+
+
+def add_hosts(
+    settings: Settings,
+    *,
+    hosts: Sequence[str],
+    group: str = "",
+    runners: Sequence[str] = (),
+    models: str = "",
+    fabric: str = "",
+    dry_run: bool = False,
+    update: bool = False,
+) -> int | None:
+    """See fleet.enrol."""
+    from fleet import enrol
+
+    return enrol.run(
+        settings,
+        hosts=hosts,
+        group=group,
+        runners=runners,
+        models=models,
+        fabric=fabric,
+        dry_run=dry_run,
+        update=update,
+    )
 
 
 def _fit(settings: Settings, inventory: Inventory, key: str) -> ui.Fit:

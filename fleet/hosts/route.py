@@ -104,6 +104,13 @@ def parsed(text: str) -> paramiko.SSHConfig:
     return paramiko.SSHConfig.from_text(text)
 
 
+def aliases() -> list[str]:
+    """The names that the user's own ssh_config has hosts for; patterns are none."""
+    words = [line.strip().replace("=", " ", 1).split() for line in config_lines(Path(USER_CONFIG).expanduser())]
+    names = [name for line in words if line and line[0].lower() == "host" for name in line[1:]]
+    return [name for name in dict.fromkeys(names) if not set(name) & set("*?!")]
+
+
 def config_lines(path: Path, depth: int = 0) -> Iterator[str]:
     """The lines of a config file with `Include` replaced by what it names; a missing file has none.
 

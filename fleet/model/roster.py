@@ -41,6 +41,7 @@ class _Seen:
     levels: list[tuple[int, Node]] = field(default_factory=list)
     own: list[Node] = field(default_factory=list)
     groups: list[str] = field(default_factory=list)
+    places: list[Keys] = field(default_factory=list)
     addressed: bool = False
     """It shares an address with its range, which is told already."""
 
@@ -54,20 +55,53 @@ def inventory(path: Path) -> Inventory:
 
 def parsed(raw: bytes, path: str, *, empty: bool = False) -> Inventory:
     """Like `inventory`, from what is in the file. empty: an inventory without hosts is one, too."""
+    read, faults, walk = _walked(raw, path)
+    found = walk.hosts
+    hosts = [host for name, seen in found.items() if (host := _host(read, name, seen, faults))]
+    faults += _same(hosts, found)
+    general = _general(read, faults)
+    if not found and not faults and not empty:
+        faults.append(Fault(read.line("all"), "no host in this inventory; write them below all: hosts:"))
+    if faults:
+        raise FileFaults(path, faults)
+    return Inventory(path=path, hosts=tuple(hosts), notes=tuple(walk.told()), **general)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where an inventory file says what: each group and each host by name, and the keys to all places it stands at.
+
+    The last key to a host is its name, or the range that it is part of.
+    """
+
+    groups: dict[str, list[Keys]]
+    hosts: dict[str, list[Keys]]
+
+
+def places(raw: bytes, path: str) -> Places:
+    """Raises FileFaults for a file that cannot be read."""
+    walk = _walked(raw, path)[2]
+    return Places(walk.places, {name: seen.places for name, seen in walk.hosts.items()})
+
+
+def is_name(text: str) -> bool:
+    """Whether a host or a group can have this name."""
+    return _NAME.fullmatch(text) is not None
+
+
+def _walked(raw: bytes, path: str) -> tuple[Document, list[Fault], _Walk]:
     if fault := ansible.foreign(raw.decode("utf-8", "replace"), path):
         raise FileFaults(path, [fault])
-    document = yamlfile.parse_text(raw, path, freedom=Freedom(aliases=True, foreign=_foreign))
-    faults = list(document.faults)
-    walk = _Walk(document, faults)
-    found = walk.run()
-    hosts = [host for name, seen in found.items() if (host := _host(document, name, seen, faults))]
-    faults += _same(hosts, found)
-    general = _general(document, faults)
-    if not found and not faults and not empty:
-        faults.append(Fault(document.line("all"), "no host in this inventory; write them below all: hosts:"))
-    if faults:
-        raise FileFaults(document.path, faults)
-    return Inventory(path=path, hosts=tuple(hosts), notes=tuple(walk.told()), **general)  # type: ignore[arg-type]
+    read = document(raw, path)
+    faults = list(read.faults)
+    walk = _Walk(read, faults)
+    walk.run()
+    return read, faults, walk
+
+
+def document(raw: bytes, path: str) -> Document:
+    """What stands in an inventory file, before it means anything. Raises FileFaults if nothing can be read."""
+    return yamlfile.parse_text(raw, path, freedom=Freedom(aliases=True, foreign=_foreign))
 
 
 def _foreign(keys: tuple[str, ...]) -> bool:
@@ -125,7 +159,7 @@ class _Walk:
         self.judged: set[int] = set()
         self.unused: dict[str, list[int]] = {}
 
-    def run(self) -> dict[str, _Seen]:
+    def run(self) -> None:
         beside = [key for key in self.document.root.entries if key != "all"]
         groups = [key for key in beside if self.is_group(key)]
         for key in beside:
@@ -140,7 +174,6 @@ class _Walk:
         above = self.vars(("all", "vars"), 0)
         for key in groups:
             self.group(key, self.places[key], above, (key,))
-        return self.hosts
 
     def is_group(self, key: str) -> bool:
         """Whether a key beside `all` is a group, as Ansible has them there."""
@@ -231,6 +264,7 @@ class _Walk:
         for name in names:
             seen = self.hosts.setdefault(name, _Seen(self.document.line(*keys)))
             seen.addressed |= addressed
+            seen.places += [keys] if keys not in seen.places else []
             seen.levels += [level for level in levels if level not in seen.levels]
             seen.groups += [group for group in groups if group not in seen.groups]
             if node is not None and node.kind == "mapping" and not any(node is one for one in seen.own):

@@ -99,7 +99,7 @@ class RunFolder:
         """Write aside, sync, rename: readers see the old content or the new, never a part. Raises FleetError."""
         with _told(self.path, path):
             path.parent.mkdir(parents=True, exist_ok=True)
-            _replace(path, data)
+            replace(path, data)
 
     def write_text(self, path: Path, text: str) -> None:
         self.write_bytes(path, text.encode())
@@ -152,7 +152,7 @@ class RunFolder:
             return
         torn = self.path / "points.torn"
         earlier = torn.read_bytes() if torn.exists() else b""
-        _replace(torn, earlier + tail + b"\n")
+        replace(torn, earlier + tail + b"\n")
         os.ftruncate(descriptor, len(kept) + 1 if kept else 0)
 
 
@@ -233,13 +233,14 @@ def _link_latest(root: Path, name: str) -> None:
         raise
 
 
-def _replace(path: Path, data: bytes) -> None:
+def replace(path: Path, data: bytes, *, mode: int = 0o644) -> None:
+    """A file's new content: written aside, synced, renamed into place. Raises OSError."""
     descriptor, aside = tempfile.mkstemp(prefix=".tmp-", dir=path.parent)
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)
             file.flush()
-            os.fchmod(file.fileno(), 0o644)
+            os.fchmod(file.fileno(), mode)
             os.fsync(file.fileno())
         os.replace(aside, path)
     except BaseException:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import pytest
@@ -37,3 +38,37 @@ def test_cp_puts_a_file_on_real_nodes(desk: Desk, tmp_path: Path) -> None:
         assert "node2: " in said.err
     finally:
         desk.invoke("exec", "--cmd", "rm -rf /srv/fleet/tune.sh")
+
+
+def test_inventory_add_looks_at_real_nodes(desk: Desk, tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    before = f"""\
+# Mine.
+all:
+  vars:   {{ssh_config: {desk.lab.ssh_config}, scratch: /srv/fleet}}   # the lab's
+  hosts:
+    node1:   # the first
+
+  # the end
+"""
+    path.write_text(before)
+    add = ("inventory.add", "--inventory", str(path))
+    said = desk.invoke(*add, "--host", "nodock@node[2-3],nowhere", "--group", "spare", "--runner", "mi355x")
+    assert said.code == 3, said.all
+    assert said.err == (
+        "nowhere: name unknown: nowhere (Name or service not known)\n"
+        f"try:  ssh -F {desk.lab.ssh_config} -p 22 root@nowhere true\n"
+    )
+    node = "\n          user: nodock\n          models: /srv/models\n          runners: [mi355x]\n"
+    spare = f"  children:\n    spare:\n      hosts:\n        node2:{node}        node3:{node}"
+    assert path.read_text() == before.replace("first\n", f"first\n{spare}")
+    rows = [line.split() for line in said.out.splitlines()]
+    (row,) = [row for row in rows if row[:2] == ["node2", "none"]]
+    assert (row[3], row[5:7]) == ("sudo", ["/srv/models", "(1)"])
+    (line,) = [line.removeprefix("next: invoke ") for line in said.out.splitlines() if line.startswith("next: ")]
+    assert shlex.split(line) == ["health", "--inventory", str(path), "--limit", "node[2-3]"]
+    said = desk.invoke(*shlex.split(line))
+    assert (said.code, said.out.splitlines()[-1]) == (0, "2 of 2 hosts healthy"), said.all
+    said = desk.invoke(*add, "--host", "node1", "--dry-run")
+    assert (said.code, said.out) == (0, ""), said.all
+    assert "it says models: /models (found: /srv/models)" in said.err

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 import tasks
-from fleet.completion import candidates
+from fleet.completion import candidates, names_here
 from fleet.guard import Flag, Verb, verbs_of
+from fleet.hosts import route
 
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
@@ -55,6 +56,21 @@ def test_after_a_finished_value_come_flags_and_verbs_and_no_keys() -> None:
     found = offered("invoke sweep --config qwen ")
     assert {"--trial", "health"} <= set(found)
     assert not {"--config", "qwen", "dsv4-a", "--list"} & set(found)
+
+
+def test_names_for_hosts_to_add(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Aliases of the user's ssh_config, whatever the inventory has; its groups and labels behind the other flags."""
+    (tmp_path / "more").write_text("Host gate\n")
+    (tmp_path / "config").write_text(f"Host n1 n2 *.lab !x\n  User me\nhost=n3\nInclude {tmp_path}/more\n")
+    monkeypatch.setattr(route, "USER_CONFIG", str(tmp_path / "config"))
+    names = names_here(
+        ["invoke", "inventory.add", "--inventory", f"{ROOT}/inventories/example-mi355x.yaml", "--host", ""]
+    )
+    assert list(names("--host")) == ["n1", "n2", "n3", "gate"]
+    assert list(names("--group")) == ["rack1", "rack2"]
+    assert list(names("--runner")) == ["mi355x", "mi355x-disagg"]
+    names = names_here(["invoke", "logs", "--inventory", f"{ROOT}/inventories/example-mi355x.yaml", "--host", ""])
+    assert list(names("--host")) == [f"mi355x-0{number}" for number in range(1, 5)]
 
 
 def shell(argv: list[str], text: str, **more: str) -> list[str]:

@@ -61,6 +61,18 @@ REFUSED = [
     ("--trial sweep --config K", "--trial belongs to sweep", "invoke sweep --trial --config K"),
     ("sweep K", "sweep: 'K' stands alone", "invoke sweep --config K"),
     ("sweep --json K", "--json takes no value", "invoke sweep --json"),
+    (
+        "inventory.add mi355x-04",
+        "'mi355x-04' stands alone, and verbs take no plain words; is it a host?",
+        "invoke inventory.add --host mi355x-04",
+    ),
+    ("inventory.add --host a b", "'b' stands alone; --host takes one value", "invoke inventory.add --host a,b"),
+    (
+        "inventory.add --host a --dry",
+        "inventory.add has no flag --dry; did you mean --dry-run?",
+        "invoke inventory.add --host a --dry-run",
+    ),
+    ("logs node1", "'node1' belongs to no flag", "invoke logs --help"),
     ("sweep --config K extra", "'extra' belongs to no flag", "invoke sweep --help"),
     ("sweep --config K --conc 4 8", "'8' stands alone; --conc takes one value", "invoke sweep --config K --conc 4,8"),
     ("sweep --config K -- --json", "nothing after -- reaches a verb: --json", "invoke sweep --config K --json"),

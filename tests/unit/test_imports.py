@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 # From the top floor to the bottom: a module imports from its own floor and from those below. A room's most specific
 # name counts. docs/architecture.md draws the same floors.
 FLOORS: tuple[tuple[str, ...], ...] = (
-    ("tasks", "fleet.front", "fleet.guard", "fleet.completion", "fleet.verbs", "fleet.shell"),
+    ("tasks", "fleet.front", "fleet.guard", "fleet.completion", "fleet.verbs", "fleet.shell", "fleet.enrol"),
     ("fleet.ui", "fleet.stages"),
     ("fleet.session",),
     ("fleet.hosts", "fleet.provision", "fleet.lab", "fleet.progress", "fleet.results.store", "fleet.results.report"),
@@ -25,6 +25,8 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         "fleet.declared",
         "fleet.docker",
         "fleet.probes",
+        "fleet.hardware",
+        "fleet.profile",
         "fleet.results",
     ),
     ("fleet.engines", "fleet.routers", "fleet.loads", "fleet.http", "fleet.results.record", "fleet.results.metrics"),
@@ -38,6 +40,8 @@ PURE = (
     "fleet.loads",
     "fleet.docker",
     "fleet.probes",
+    "fleet.hardware",
+    "fleet.profile",
     "fleet.http",
     "fleet.plan",
     "fleet.runbook",
