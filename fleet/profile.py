@@ -49,10 +49,8 @@ def _lists(value: Any) -> Any:
 
 def _fabric(host: Host, found: Hardware, wish: Wishes) -> dict[str, Any]:
     """What is there stays where nothing else is known: a link may be down for now."""
-    address = host.fabric.address
     choices = addresses(found, wish)
-    if wish.fabric or address not in choices:
-        address = choices[0] if len(choices) == 1 else address
+    address = choices[0] if len(choices) == 1 else host.fabric.address
     return {"address": address, "nics": tuple(nic.name for nic in found.active) or host.fabric.nics}
 
 

@@ -297,6 +297,39 @@ def test_an_update_adds_to_a_group(desk: Settings, lab: Lab, capsys: Captured) -
     assert groups["mi355x-05"] == ("rack2",)
 
 
+PARTS = """\
+all:
+  hosts:
+    mi355x-01: {gpus: 4}
+  children:
+    lab:
+      children:
+        rack1:
+    rack1:
+      vars: {models: /data/models}
+      hosts:
+        mi355x-01: {models: /m}
+"""
+
+
+def test_what_is_written_in_several_places(desk: Settings, lab: Lab) -> None:
+    """A value is changed where the one that counts stands; a group gets hosts where it is filled, not where named."""
+    desk.inventory.write_text(PARTS)
+    assert add(desk, "mi355x-[01-02]", group="rack1", update=True) is None
+    first = "gpu: mi355x, accelerator: rocm, fabric: {address: 198.51.100.1, nics: [rdma0]}, runners: [mi355x]"
+    second = """
+        mi355x-02:
+          gpus: 8
+          gpu: mi355x
+          accelerator: rocm
+          fabric: {address: 198.51.100.2, nics: [rdma0]}
+          runners: [mi355x]"""
+    changed = PARTS.replace("{gpus: 4}", "{gpus: 8}").replace(
+        "{models: /m}", f"{{models: /data/models, {first}}}{second}"
+    )
+    assert desk.inventory.read_text() == changed
+
+
 def test_what_cannot_be_written_without_changing_more_is_refused(desk: Settings, lab: Lab) -> None:
     text = "all:\n  hosts:\n    mi355x-01: &one {gpus: 4}\n    mi355x-02: *one\n"
     desk.inventory.write_text(text)

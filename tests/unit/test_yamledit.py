@@ -119,6 +119,8 @@ def test_what_is_added_is_only_lines(keys: tuple[str, ...], lines: list[str]) ->
 def test_comments_stay_with_what_they_stand_at() -> None:
     after = add(WRITTEN, ("all", "hosts"), {"x": {}})
     assert "    # spare: c\n    x:\n\n  # between\n" in after
+    text = "all:\n  hosts:\n    a:\n  # of children\n  children:\n"
+    assert add(text, ("all", "hosts"), {"x": {}}) == text.replace("    a:\n", "    a:\n    x:\n")
 
 
 ONE_LINE = [
