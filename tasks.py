@@ -6,7 +6,7 @@ from typing import Any
 
 from invoke.collection import Collection
 
-from fleet.front import check_settings_file, numbers, settings, verb, words
+from fleet.front import numbers, settings, verb, words
 from fleet.guard import guard
 
 Many = list[str] | None
@@ -222,6 +222,17 @@ def _group(name: str, tasks: dict[str, Any], default: str | None = None) -> Coll
     return group
 
 
+DAY = {
+    "look": ["health", "ps"],
+    "plan": ["plan", "config.expand", "inventory.check"],
+    "run": ["stage.image", "sweep"],
+    "watch": ["logs", "shell"],
+    "fix": ["exec", "cp", "down"],
+    "lab": ["lab.install", "lab.up", "lab.status", "lab.down"],
+    "your shell": ["completion"],
+}
+"""The verbs as a day needs them."""
+
 ns = Collection(
     plan,
     sweep,
@@ -239,5 +250,4 @@ ns = Collection(
     _group("lab", {"install": install, "up": up, "down": lab_down, "status": status}),
 )
 
-check_settings_file()
-guard(ns)
+guard(ns, DAY)

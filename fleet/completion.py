@@ -13,7 +13,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
-from fleet.errors import FleetError, UsageError
+from fleet.errors import FleetError, UsageError, cited
 from fleet.front import ROOT, settings
 from fleet.guard import Verb, Word, split
 
@@ -129,7 +129,7 @@ def _names(flag: str, here: Settings) -> list[str]:
 def script(shell: str) -> None:
     """Print what a shell is to source. UsageError for a shell that has none."""
     if shell not in SCRIPTS:
-        what = f"--shell takes bash or zsh, {shell!r} was given" if shell else "which shell? there are: bash, zsh"
+        what = f"--shell takes bash or zsh, {cited(shell)} was given" if shell else "which shell? there are: bash, zsh"
         raise UsageError(what, hint="type: invoke completion --shell bash")
     print(SCRIPTS[shell], end="")
 
