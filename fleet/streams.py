@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any, TextIO, cast
 
-PLAIN = {"…": "...", "×": "x", "→": "->", "←": "<-", "·": "-", "–": "-", "—": "-", "“": '"', "”": '"'}
+PLAIN = {"…": "...", "×": "x", "→": "->", "←": "<-", "±": "+/-", "·": "-", "–": "-", "—": "-", "“": '"', "”": '"'}
 """What is written for characters of ours where an encoding has no such."""
 
 
