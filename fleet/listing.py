@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-HEAD = "invoke VERB --flag VALUE …     its flags: invoke VERB --help     a page by purpose: docs/cheatsheet.md"
+HEAD = "invoke VERB --flag VALUE …   its flags: invoke VERB --help   a page by purpose: docs/cheatsheet.md"
 LATER = "more"
 """What verbs stand below that have no place in the day."""
 
