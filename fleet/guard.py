@@ -62,18 +62,20 @@ def guard(
     if asked != argv[1:]:
         argv[1:] = asked
         program.run(list(argv))
-    wrong = check(argv, verbs, core) or _unreadable(split(argv, verbs, core))
-    if wrong:
-        raise Exit(str(wrong), code=2)
+    refusal = check(argv, verbs, core)
+    if refusal:
+        raise Exit(str(refusal), code=refusal.code)
+    with front.answered():
+        _settings_files(split(argv, verbs, core))
 
 
-def _unreadable(words: Iterable[Word]) -> FleetError | None:
-    """What is wrong with the files that Invoke reads next."""
+def _settings_files(words: Iterable[Word]) -> None:
+    """The files that Invoke reads next."""
     from fleet import sources
 
     sources.take()
     given = [word.value or "" for word in words if not word.verb and word.flag and word.flag.name == "--config"]
-    return sources.fault(front.ROOT, given[-1] if given else os.environ.get(sources.RUNTIME, ""))
+    sources.check(front.ROOT, given[-1] if given else os.environ.get(sources.RUNTIME, ""))
 
 
 def unexpected(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, ConfigDict, ValidationError
 
 from fleet import sources
-from fleet.errors import Fault, FileFaults, FleetError, UsageError, joined, shown
+from fleet.errors import Fault, FileFaults, Gathering, shown
 from fleet.model import schema
 from fleet.model.base import Model
 from fleet.model.near import did_you_mean, nearest
@@ -81,13 +81,13 @@ def read(
     """Settings from the `fleet:` mapping of all files together.
 
     inventory: the flag's value. variables: INVOKE_FLEET_…, which win over `values`. over: the mapping of the file that
-    `-f` names, which wins over those. files: where the values are written, to name the lines. Raises FileFaults, or a
-    UsageError that tells several.
+    `-f` names, which wins over those. files: where the values are written, to name the lines. Raises FileFaults.
     """
-    found = [FileFaults(str(path), told) for path in files if (told := faults(path))]
-    wrong: list[FleetError] = [*found, *variable_faults(variables or {})]
-    if wrong:
-        raise wrong[0] if len(wrong) == 1 else UsageError(joined(wrong))
+    wrong = Gathering()
+    for path in files:
+        wrong.add(str(path), faults(path))
+    wrong.add(sources.ENVIRONMENT, variable_faults(variables or {}))
+    wrong.tell()
     settings = _settings(root, values, _nested(variables or {}), over or {})
     return Settings(
         inventory=Path(inventory).expanduser() if inventory else near(root / settings.inventory),
@@ -117,8 +117,8 @@ def faults(path: Path) -> list[Fault]:
     return schema.check(found, (sources.OURS,), Settings)[1]
 
 
-def variable_faults(variables: Mapping[str, str]) -> list[FleetError]:
-    """What is wrong with INVOKE_FLEET_… variables: at most one error for all."""
+def variable_faults(variables: Mapping[str, str]) -> list[Fault]:
+    """What is wrong with INVOKE_FLEET_… variables."""
     known = dict(_names(Settings))
     told = list(_unknown(variables, known))
     try:
@@ -128,9 +128,7 @@ def variable_faults(variables: Mapping[str, str]) -> list[FleetError]:
         for one in error.errors():
             name = names[tuple(map(str, one["loc"]))]
             told.append(f"{name}={shown(variables[name])}  {_said(one)}")
-    if not told:
-        return []
-    return [FileFaults("environment", [Fault(0, text) for text in told])]
+    return [Fault(0, text) for text in told]
 
 
 def _unknown(variables: Mapping[str, str], known: Mapping[str, object]) -> Iterator[str]:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, MutableMapping
 from pathlib import Path
 from typing import Any
 
-from fleet.errors import Fault, FileFaults, FleetError, UsageError, joined
+from fleet.errors import Fault, FileFaults, Gathering
 from fleet.model import yamlfile
 from fleet.model.near import did_you_mean
 from fleet.model.yamlfile import Document
@@ -21,6 +21,7 @@ from fleet.model.yamlfile import Document
 OURS = "fleet"
 PREFIX = "INVOKE_FLEET"
 RUNTIME = "INVOKE_RUNTIME_CONFIG"
+ENVIRONMENT = "environment"
 SUFFIXES = (".yaml", ".yml", ".json", ".py")
 """Of invoke.yaml and its like, in the order in which Invoke looks for them; it reads the first that is there."""
 
@@ -38,23 +39,24 @@ def variables() -> dict[str, str]:
     return {**{name: value for name, value in os.environ.items() if name.startswith(PREFIX)}, **TAKEN}
 
 
-def fault(root: Path, runtime: str = "") -> FleetError | None:
-    """All that is wrong with invoke.yaml and the file of `-f` (runtime), if Invoke could not read or would ignore it.
+def check(root: Path, runtime: str = "") -> None:
+    """Raises FileFaults, all at once, for what Invoke could not read in invoke.yaml and the file of `-f` (runtime), or
+    would ignore.
 
-    Else None: whether the values below `fleet:` can be used is for `fleet.settings.read` to say.
+    Whether the values below `fleet:` can be used is for `fleet.settings.read` to say, and told here only beside those.
     """
     found = {path: _faults(path) for path in yaml_files(root, runtime)}
     missing = _missing(runtime)
     if not missing and not any(found.values()):
-        return None
+        return
     from fleet import settings
 
-    told: list[FleetError] = []
+    told = Gathering()
     for path, faults in found.items():
-        if whole := [*faults, *settings.faults(path)]:
-            told.append(FileFaults(str(path), whole))
-    told += [*missing, *settings.variable_faults(variables())]
-    return told[0] if len(told) == 1 else UsageError(joined(told))
+        told.add(str(path), [*faults, *settings.faults(path)])
+    told.add(runtime, missing)
+    told.add(ENVIRONMENT, settings.variable_faults(variables()))
+    told.tell()
 
 
 def yaml_files(root: Path, runtime: str = "") -> list[Path]:
@@ -77,21 +79,14 @@ def _candidates(root: Path) -> list[Path]:
     return [root / f"invoke{suffix}" for suffix in SUFFIXES]
 
 
-def _missing(runtime: str) -> list[FleetError]:
+def _missing(runtime: str) -> list[Fault]:
     """A file of `-f` that Invoke would pass over without a word."""
     path = Path(runtime).expanduser()
     if not runtime or os.path.isfile(path):
         return []
-    folder = path.parent
-    near = [str(folder / name) for name in sorted(os.listdir(folder))] if os.path.isdir(folder) else []
-    what = "no such file" + did_you_mean(str(path), [one for one in near if Path(one).suffix in SUFFIXES])
-    return [
-        UsageError(
-            what,
-            where=f"settings file {runtime}",
-            hint=f"-f FILE.yaml, or {RUNTIME}, names a file of settings that is there",
-        )
-    ]
+    names = os.listdir(path.parent) if os.path.isdir(path.parent) else []
+    near = did_you_mean(path.name, sorted(name for name in names if Path(name).suffix in SUFFIXES))
+    return [Fault(0, f"no such file{near}; -f and {RUNTIME} name a file of settings")]
 
 
 def _faults(path: Path) -> list[Fault]:

@@ -55,7 +55,8 @@ def read_inventory(path: Path) -> Inventory:
         return load.inventory(path)
     folders = dict.fromkeys((path if os.path.isdir(path) else path.parent, near(ROOT / "inventories")))
     there = [str(one) for folder in folders if os.path.isdir(folder) for one in sorted(folder.glob("*.y*ml"))]
-    why = "a folder" if os.path.isdir(path) else f"no such file{did_you_mean(str(path), there)}"
+    meant = nearest(path.name, names := {Path(one).name: one for one in reversed(there)})
+    why = "a folder" if os.path.isdir(path) else "no such file" + (f"; did you mean {names[meant]}?" if meant else "")
     listed = ["inventories:", *(f"  {one}" for one in there)] if there else []
     hint = [*listed, "type: --inventory FILE, or name it in invoke.yaml: fleet.inventory"]
     raise UsageError(f"{shown(path)}: {why}", where="inventory", hint="\n".join(hint))

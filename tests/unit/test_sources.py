@@ -8,8 +8,9 @@ import pytest
 from invoke.config import Config
 
 from fleet import sources
+from fleet.errors import FileFaults
 from fleet.front import ROOT
-from fleet.sources import fault, take, yaml_files
+from fleet.sources import check, take, yaml_files
 
 
 @pytest.fixture(autouse=True)
@@ -23,9 +24,11 @@ def told(folder: Path, text: str, runtime: str = "") -> list[str]:
     """The message about an invoke.yaml, without the file's name."""
     path = folder / "invoke.yaml"
     path.write_text(text)
-    found = fault(folder, runtime)
-    assert found is None or found.exit_code == 2
-    return str(found).replace(f"{path}: ", "").splitlines() if found else []
+    try:
+        check(folder, runtime)
+    except FileFaults as error:
+        return str(error).replace(f"{path}: ", "").splitlines()
+    return []
 
 
 @pytest.mark.parametrize(
@@ -36,7 +39,7 @@ def test_a_sound_file(tmp_path: Path, text: str) -> None:
 
 
 def test_no_file(tmp_path: Path) -> None:
-    assert fault(tmp_path) is None
+    check(tmp_path)
     assert yaml_files(tmp_path) == []
 
 
@@ -97,12 +100,13 @@ def test_faults_of_files_and_variables_come_together(tmp_path: Path, monkeypatch
 def test_a_file_of_f_that_is_not_there(tmp_path: Path, name: str) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "more.yaml").write_text("")
-    found = fault(tmp_path, str(tmp_path / name))
-    assert found is not None
-    near = f"; did you mean {tmp_path / 'more.yaml'}?"
-    assert str(found).splitlines() == [
-        f"settings file {tmp_path / name}: no such file{near}",
-        "-f FILE.yaml, or INVOKE_RUNTIME_CONFIG, names a file of settings that is there",
+    near = "; did you mean more.yaml?" if name == "mroe.yaml" else ""
+    with pytest.raises(FileFaults) as error:
+        check(tmp_path, str(tmp_path / name))
+    assert str(error.value).splitlines() == [
+        f"{tmp_path / name}: 1 fault",
+        f"      no such file{near}; -f and INVOKE_RUNTIME_CONFIG name a file of settings",
+        "nothing was started",
     ]
 
 
@@ -110,7 +114,8 @@ def test_only_the_first_file_is_read_as_invoke_does(tmp_path: Path) -> None:
     (tmp_path / "invoke.yml").write_text("flet: {}\n")
     (tmp_path / "invoke.json").write_text("{")
     assert yaml_files(tmp_path) == [tmp_path / "invoke.yml"]
-    assert fault(tmp_path) is not None
+    with pytest.raises(FileFaults):
+        check(tmp_path)
     assert told(tmp_path, "fleet: {}\n") == []
 
 
@@ -123,7 +128,7 @@ def test_a_locale_that_cannot_read_the_file(tmp_path: Path, monkeypatch: pytest.
 
 def test_our_invoke_yaml_can_be_read_in_every_locale() -> None:
     assert (ROOT / "invoke.yaml").read_bytes().isascii()
-    assert fault(ROOT) is None
+    check(ROOT)
 
 
 def test_variables_are_kept_from_invoke() -> None:
