@@ -86,7 +86,7 @@ def _missing(runtime: str) -> list[Fault]:
         return []
     names = os.listdir(path.parent) if os.path.isdir(path.parent) else []
     near = did_you_mean(path.name, sorted(name for name in names if Path(name).suffix in SUFFIXES))
-    return [Fault(0, f"no such file{near}; -f and {RUNTIME} name a file of settings")]
+    return [Fault(0, f"no such file; -f and {RUNTIME} name a file of settings{near}")]
 
 
 def _faults(path: Path) -> list[Fault]:

@@ -420,6 +420,33 @@ def test_what_invoke_makes_of_its_settings_is_one_message(project: Path, written
     assert "Traceback" not in stderr
 
 
+def test_a_settings_file_that_is_not_there_and_a_variable_of_no_setting_are_told() -> None:
+    found = invoke("-f", "nofile.yaml", "plan", "--config", KEY, INVOKE_FLEET_INVENTROY="x")
+    assert (found.returncode, found.stdout) == (2, "")
+    assert found.stderr.splitlines() == [
+        "nofile.yaml: 1 fault",
+        "      no such file; -f and INVOKE_RUNTIME_CONFIG name a file of settings; did you mean invoke.yaml?",
+        "environment: 1 fault",
+        "      INVOKE_FLEET_INVENTROY  no such setting; did you mean INVOKE_FLEET_INVENTORY?",
+        "nothing was started",
+    ]
+    assert invoke("--list", INVOKE_RUNTIME_CONFIG="nofile.yaml").returncode == 0
+
+
+def test_the_file_of_f_is_read_and_its_faults_have_lines(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text("fleet:\n  inventory: of-the-file.yaml\n  timeouts: {connect: 10}\n")
+    variables = {"INVOKE_FLEET_TIMEOUTS_CONNECT": "5s", "INVOKE_FLEET_INVENTORY": "of-the-variable.yaml"}
+    found = invoke("-f", str(path), "plan", "--config", KEY, **variables)
+    assert "inventory: of-the-file.yaml: no such file" in found.stderr
+    assert found.returncode == 2
+    path.write_text("fleet:\n  recipes: 5\n")
+    found = invoke("plan", "--config", KEY, INVOKE_RUNTIME_CONFIG=str(path), **variables)
+    assert found.stderr == f"{path}: 1 fault\n  :2  recipes: 5  a path expected\nnothing was started\n"
+    found = invoke("plan", "--config", KEY, **variables)
+    assert "inventory: of-the-variable.yaml: no such file" in found.stderr
+
+
 def test_a_core_flag_that_invoke_cannot_read_is_one_message() -> None:
     found = invoke("-F", "xml", "--list")
     assert found.returncode == 2

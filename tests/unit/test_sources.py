@@ -105,7 +105,7 @@ def test_a_file_of_f_that_is_not_there(tmp_path: Path, name: str) -> None:
         check(tmp_path, str(tmp_path / name))
     assert str(error.value).splitlines() == [
         f"{tmp_path / name}: 1 fault",
-        f"      no such file{near}; -f and INVOKE_RUNTIME_CONFIG name a file of settings",
+        f"      no such file; -f and INVOKE_RUNTIME_CONFIG name a file of settings{near}",
         "nothing was started",
     ]
 
