@@ -53,13 +53,19 @@ def read_inventory(path: Path) -> Inventory:
     """Like `load.inventory`; for a path that is no file UsageError names the inventories that are there."""
     if os.path.exists(path) and not os.path.isdir(path):
         return load.inventory(path)
-    folders = dict.fromkeys((path if os.path.isdir(path) else path.parent, near(ROOT / "inventories")))
-    there = [str(one) for folder in folders if os.path.isdir(folder) for one in sorted(folder.glob("*.y*ml"))]
-    meant = nearest(path.name, names := {Path(one).name: one for one in reversed(there)})
+    folder = path if os.path.isdir(path) else path.parent
+    there = dict.fromkeys([*_inventories(folder), *_inventories(near(ROOT / "inventories"))])
+    names = {one.name: one for one in reversed(there)}
+    meant = nearest(path.name, names)
     why = "a folder" if os.path.isdir(path) else "no such file" + (f"; did you mean {names[meant]}?" if meant else "")
     listed = ["inventories:", *(f"  {one}" for one in there)] if there else []
-    hint = [*listed, "type: --inventory FILE, or name it in invoke.yaml: fleet.inventory"]
-    raise UsageError(f"{shown(path)}: {why}", where="inventory", hint="\n".join(hint))
+    hint = "\n".join([*listed, "type: --inventory FILE, or name it in invoke.yaml: fleet.inventory"])
+    raise UsageError(f"{shown(path)}: {why}", where="inventory", hint=hint)
+
+
+def _inventories(folder: Path) -> list[Path]:
+    """The files there that can be inventories."""
+    return sorted(one for one in folder.glob("*.y*ml") if one.stem != "invoke") if os.path.isdir(folder) else []
 
 
 def _trial(inventory: Inventory, asked: bool) -> Trial | None:

@@ -164,6 +164,11 @@ def test_what_does_not_print_is_escaped() -> None:
     assert said == "plan has no flag --zz\\nzz\\x1b[2J\nsee its flags: invoke plan --help"
 
 
+def test_a_line_that_is_too_long_to_type_is_not_advised() -> None:
+    argv = ["invoke", "sweeep", "--config", HUGE, "--arm", HUGE, "--limit", HUGE, "--inventory", HUGE, "--limit", HUGE]
+    assert str(check(argv, VERBS, CORE)) == "no verb 'sweeep'; did you mean sweep?\nsee: invoke --list"
+
+
 PARTS = [
     *VERBS,
     *sorted({flag for verb in VERBS.values() for flag in verb.flags}),
