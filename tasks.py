@@ -6,44 +6,50 @@ from typing import Any
 
 from invoke.collection import Collection
 
-from fleet.front import check_settings_file, numbers, settings, verb, words
+from fleet.front import numbers, settings, verb, words
 from fleet.guard import guard
 
 Many = list[str] | None
 
 FLAGS = {
-    "config": "config key: the name of a file in recipes/ without .yaml",
-    "arm": "only this arm (plan shows the names)",
-    "conc": "only these concurrencies; repeat it or use commas",
-    "limit": "only these hosts or groups: a,b  a:&b  a:!b  node[1-3]  n*  @last-failed",
+    "config": "config key: the name of a file in recipes/ without .yaml (needed)",
+    "arm": "only this arm, plan shows the names (default: all)",
+    "conc": "only these concurrencies, repeat it or use commas (default: all)",
+    "limit": "only these hosts or groups: a,b  a:&b  a:!b  node[1-3]  n*  @last-failed (default: all)",
     "inventory": "inventory file (default: fleet.inventory of invoke.yaml)",
-    "trial": "a small load that proves the chain works; its numbers are never a measurement",
-    "fail_fast": "stop at the first invalid point",
-    "keep_going": "go on after an invalid point or a dead service (the default)",
-    "json": "print JSON for scripts",
-    "run": "a run's name or its beginning, or latest (default: logs: what runs; down: all runs of yours)",
-    "host": "only this host",
-    "role": "only this role or seat: prefill, decode0, router, client …",
-    "tail": "so many last lines of each service; 0 is all",
-    "from": "read the config from this master file, not from recipes/",
-    "diff": "tell only what would run otherwise than in this run: its name, the beginning of it, or latest",
-    "cmd": "a shell command, in quotes",
-    "source": "a file here",
-    "target": "where it goes on the hosts: a whole path, or a folder that ends in /",
+    "trial": "a small load that proves the chain works, its numbers are never a measurement (default: off)",
+    "fail_fast": "stop at the first invalid point (default: off)",
+    "keep_going": "go on after an invalid point or a dead service (this is the default)",
+    "json": "print JSON for scripts (default: text for eyes)",
+    "run": "a run's name or its beginning, or latest (default: what runs, else the latest)",
+    "host": "only this host (default: all)",
+    "role": "only this role or seat: prefill, decode0, router, client … (default: all)",
+    "tail": "so many last lines of each service, 0 is all",
+    "from": "read the config from this master file (default: from recipes/)",
+    "diff": "tell only what would run otherwise than in this run: its name, or latest (default: the plan as a whole)",
+    "cmd": "a shell command, in quotes (needed)",
+    "source": "a file here (needed)",
+    "target": "where it goes on the hosts: a whole path, or a folder that ends in / (needed)",
     "timeout": "how long a host may take: seconds, or 90s, 5m (default: timeouts.command of invoke.yaml)",
-    "evals": "which evaluation entries: default, none, only or all",
+    "evals": "which evaluation entries: default, none, only or all (default: default, the marked ones)",
     "nodes": "how many nodes",
-    "shell": "bash or zsh",
-    "group": "the group to add them to; made where it is missing",
-    "runner": "runner label that they answer to (default: the one that names their GPUs); repeat it or use commas",
+    "shell": "bash or zsh (needed)",
+    "group": "the group to add them to, made where it is missing (default: none)",
+    "runner": "runner label that they answer to, repeat it or use commas (default: the one that names their GPUs)",
     "models": "folder of their model weights (default: looked for)",
     "fabric": "which address peers use: an interface, RDMA device or network (default: the only one there is)",
-    "dry_run": "print the diff and write nothing",
-    "update": "hosts that are there already get what was found",
+    "dry_run": "print the diff and write nothing (default: off)",
+    "update": "hosts that are there already get what was found (default: off)",
 }
+KEY = "config key: the name of a file in recipes/ without .yaml"
 
 
-@verb(FLAGS, many=["conc", "limit"])
+def but(**texts: str) -> dict[str, str]:
+    """The flags with other texts for some."""
+    return {**FLAGS, **texts}
+
+
+@verb(but(config=f"{KEY} (needed, but with --diff: that of the run)"), many=["conc", "limit"])
 def plan(
     c: Any,
     config: str = "",
@@ -99,7 +105,7 @@ def sweep(
     )
 
 
-@verb(FLAGS, many=["limit"])
+@verb(but(config=f"{KEY}: asks for its image and model, too (default: none)"), many=["limit"])
 def health(c: Any, config: str = "", limit: Many = None, inventory: str = "", json: bool = False) -> int | None:
     """Ask each host and each running service how it is; 0 only if all is well."""
     from fleet import verbs
@@ -109,7 +115,7 @@ def health(c: Any, config: str = "", limit: Many = None, inventory: str = "", js
 
 @verb(FLAGS, many=["limit"])
 def ps(c: Any, limit: Many = None, inventory: str = "", json: bool = False) -> int | None:
-    """List the containers that run on the hosts: ours by run and seat, strangers' by name."""
+    """List the containers on the hosts: ours by run and seat, strangers' by name."""
     from fleet import verbs
 
     return verbs.ps(settings(c, inventory), limit=words(limit), json=json)
@@ -123,9 +129,15 @@ def logs(c: Any, run: str = "", host: str = "", role: str = "", tail: int = 100,
     return verbs.logs(settings(c, inventory), run=run, host=host, role=role, tail=tail)
 
 
-@verb(FLAGS, many=["limit"])
+@verb(
+    but(run="a run's name or its beginning, or latest (default: all runs of yours)", config=f"{KEY} (default: all)"),
+    many=["limit"],
+)
 def down(c: Any, run: str = "", limit: Many = None, inventory: str = "", config: str = "") -> int | None:
-    """Save the logs of our containers, then stop and remove them; strangers' are not touched."""
+    """Save the logs of our containers, stop and remove them.
+
+    Strangers' are not touched.
+    """
     from fleet import verbs
 
     return verbs.down(settings(c, inventory), run=run, limit=words(limit), config=config)
@@ -135,7 +147,10 @@ def down(c: Any, run: str = "", limit: Many = None, inventory: str = "", config:
 def execute(
     c: Any, cmd: str = "", limit: Many = None, inventory: str = "", timeout: str = "", json: bool = False
 ) -> int | None:
-    """Run a shell command on all hosts at once; equal answers are shown once, the worst exit code is returned."""
+    """Run a shell command on all hosts at once; equal answers are shown once.
+
+    The worst exit code is returned.
+    """
     from fleet import verbs
 
     return verbs.execute(settings(c, inventory), cmd=cmd, limit=words(limit), timeout=timeout, json=json)
@@ -143,7 +158,7 @@ def execute(
 
 @verb(FLAGS, many=["limit"])
 def cp(c: Any, source: str = "", target: str = "", limit: Many = None, inventory: str = "") -> int | None:
-    """Copy a file to all hosts at once; it gets its name there only when it is whole."""
+    """Copy a file to all hosts at once, whole or not at all."""
     from fleet import verbs
 
     return verbs.cp(settings(c, inventory), source=source, target=target, limit=words(limit))
@@ -151,13 +166,13 @@ def cp(c: Any, source: str = "", target: str = "", limit: Many = None, inventory
 
 @verb(FLAGS, many=["limit"])
 def image(c: Any, config: str = "", limit: Many = None, inventory: str = "") -> int | None:
-    """Bring a config's images to the hosts that lack them, from a host that has them."""
+    """Bring a config's images to the hosts that lack them (also: invoke stage)."""
     from fleet import verbs
 
     return verbs.stage(settings(c, inventory), config=config, limit=words(limit))
 
 
-@verb(FLAGS)
+@verb(but(config=f"{KEY}: for verbs that are given none (default: none)"))
 def shell(c: Any, inventory: str = "", config: str = "") -> int | None:
     """A Python console with the inventory, the hosts and what runs on them."""
     from fleet import verbs
@@ -183,14 +198,17 @@ def expand(c: Any, config: str = "", from_: str = "", evals: str = "default", js
 
 @verb(FLAGS, many=["limit"])
 def check_inventory(c: Any, limit: Many = None, inventory: str = "") -> int | None:
-    """Tell all faults of the inventory, what is odd in it, and which recipes its hosts can run; no host is asked."""
+    """Tell faults and oddities of the inventory, and which recipes its hosts can run.
+
+    No host is asked.
+    """
     from fleet import verbs
 
     return verbs.check_inventory(settings(c, inventory), limit=words(limit))
 
 
 @verb(
-    FLAGS | {"host": "alias of ~/.ssh/config, name or address; a range; repeat it or use commas"},
+    FLAGS | {"host": "alias of ~/.ssh/config, name, address or range; repeat it or use commas (needed)"},
     many=["host", "runner"],
 )
 def add(
@@ -204,7 +222,7 @@ def add(
     dry_run: bool = False,
     update: bool = False,
 ) -> int | None:
-    """Look at hosts over SSH and write them into the inventory; all else in the file stays as it is."""
+    """Look at hosts over SSH and write them into the inventory."""
     from fleet import verbs
 
     return verbs.add_hosts(
@@ -229,7 +247,7 @@ def install(c: Any) -> int | None:
 
 @verb(FLAGS)
 def up(c: Any, nodes: int = 3) -> int | None:
-    """Bring up a lab of real nodes on this machine (Linux, root), or mend the one that is up."""
+    """Bring up a lab of real nodes here, or mend the one that is up (Linux, root)."""
     from fleet import verbs
 
     return verbs.lab_up(settings(c), nodes=nodes)
@@ -258,6 +276,17 @@ def _group(name: str, tasks: dict[str, Any], default: str | None = None) -> Coll
     return group
 
 
+DAY = {
+    "look": ["health", "ps"],
+    "plan": ["plan", "config.expand", "inventory.check", "inventory.add"],
+    "run": ["stage.image", "sweep"],
+    "watch": ["logs", "shell"],
+    "fix": ["exec", "cp", "down"],
+    "lab": ["lab.install", "lab.up", "lab.status", "lab.down"],
+    "your shell": ["completion"],
+}
+"""The verbs as a day needs them."""
+
 ns = Collection(
     plan,
     sweep,
@@ -275,5 +304,4 @@ ns = Collection(
     _group("lab", {"install": install, "up": up, "down": lab_down, "status": status}),
 )
 
-check_settings_file()
-guard(ns)
+guard(ns, DAY)

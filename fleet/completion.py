@@ -7,15 +7,16 @@ to `invoke --complete -- WORD…` with the words up to the cursor; the last is t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
-from fleet.errors import FleetError, UsageError
+from fleet.argv import Verb, Word, split
+from fleet.errors import FleetError, UsageError, cited
 from fleet.front import ROOT, settings
-from fleet.guard import Verb, Word, split
 
 if TYPE_CHECKING:
     from fleet.settings import Settings
@@ -43,9 +44,15 @@ Names = Callable[[str], Iterable[str]]
 
 
 def candidates(line: Sequence[str], verbs: Mapping[str, Verb], core: Verb, names: Names) -> list[str]:
-    """What the last word of `line` may become. line[0] is the program."""
+    """What the last word of `line` may become, or the part of it that the shell replaces. line[0] is the program."""
     joined = _joined(line)
-    typed = joined[-1] if len(joined) > 1 else ""
+    typed = joined[-1].lstrip("'\"") if len(joined) > 1 else ""
+    kept = len(typed) - len(_part(line, typed))
+    return [one[kept:] for one in _whole(joined, typed, verbs, core, names)]
+
+
+def _whole(joined: Sequence[str], typed: str, verbs: Mapping[str, Verb], core: Verb, names: Names) -> list[str]:
+    """What the word may become as a whole."""
     words = list(split(joined[:-1], verbs, core))
     last = words[-1] if words else None
     if last and last.flag and last.flag.takes_value and last.value is None:
@@ -53,27 +60,47 @@ def candidates(line: Sequence[str], verbs: Mapping[str, Verb], core: Verb, names
     name, equals, value = typed.partition("=")
     verb = verbs[last.verb] if last and last.verb else core
     if equals and name in verb.flags:
-        found = _values(verb.flags[name].name, verb.flags[name].many, value, names)
-        return [f"{name}={one}" for one in found] if line[-1] == typed else found
+        return [f"{name}={one}" for one in _values(verb.flags[name].name, verb.flags[name].many, value, names)]
     return [word for word in (*_flags(verb, words, typed), *verbs) if word.startswith(typed)]
 
 
 def _joined(line: Sequence[str]) -> list[str]:
-    """`--config`, `=`, `KEY`, as bash tells them, in one word."""
+    """The words as they were typed: bash tells `--config=KEY`, `rack1:node1` and `@last-failed` in pieces."""
     joined: list[str] = []
     for word in line:
-        if joined and (word == "=" or joined[-1].endswith("=")) and joined[-1].startswith("--"):
+        if joined and word and _goes_on(joined[-1], word):
             joined[-1] += word
         else:
             joined.append(word)
     return joined
 
 
+def _goes_on(before: str, word: str) -> bool:
+    """Whether bash has split in front of `word`."""
+    flag, equals, _ = before.partition("=")
+    if before.endswith("=") or word[0] == "=":
+        return flag.startswith("--")
+    if word[0] == ":" or before[-1:] in (":", "@"):
+        return bool(equals) or not flag.startswith("-")
+    return word[0] == "@" and before[-1:] in (",", "&", "!")
+
+
+def _part(line: Sequence[str], typed: str) -> str:
+    """What of the last word the shell replaces: all of it, but in bash only what stands behind the last break."""
+    last = line[-1].lstrip("'\"")
+    if last == typed:
+        return last
+    if last[-1:] in ("=", ":"):
+        return ""
+    return f"@{last.lstrip('=@:')}" if last[-1:] == "@" or line[-2].endswith("@") else last
+
+
 def _values(flag: str, many: bool, typed: str, names: Names) -> list[str]:
-    """The flag's names; behind a comma those that are not in the list yet."""
-    before, comma, begun = typed.rpartition(",") if many else ("", "", typed)
-    listed = before.split(",")
-    return [f"{before}{comma}{one}" for one in names(flag) if one.startswith(begun) and one not in listed]
+    """The flag's names; behind a comma or a sign of --limit those that are not in the list yet."""
+    begun = re.split("[,:&!]", typed)[-1] if many else typed
+    before = typed[: len(typed) - len(begun)]
+    listed = re.split("[,:&!]", before)
+    return [f"{before}{one}" for one in names(flag) if one.startswith(begun) and one not in listed]
 
 
 def _flags(verb: Verb, words: Sequence[Word], typed: str) -> list[str]:
@@ -105,7 +132,6 @@ def _settings(line: Sequence[str]) -> Settings:
 
     config = Config(project_location=ROOT)
     config.load_project()
-    config.load_shell_env()
     given = [after for word, after in pairwise(line) if word == "--inventory"]
     return settings(SimpleNamespace(config=config), given[-1] if given else "")
 
@@ -128,15 +154,26 @@ def _names(flag: str, here: Settings) -> list[str]:
         if flag == "--runner":
             return list(dict.fromkeys(label for host in hosts for label in host.runners))
         names = [host.name for host in hosts]
-        return {"--limit": [*names, *groups], "--host": names, "--group": groups}[flag]
+        return {"--limit": [*names, *groups, *_last_failed(here)], "--host": names, "--group": groups}[flag]
     fixed = {"--evals": ["default", "none", "only", "all"], "--shell": list(SCRIPTS)}
     return fixed.get(flag, [])
+
+
+def _last_failed(here: Settings) -> list[str]:
+    """`@last-failed`, if it stands for any host now."""
+    from fleet.model.limits import LAST_FAILED
+    from fleet.results import lastfailed
+
+    try:
+        return [f"@{LAST_FAILED}"] if lastfailed.read(here.results) else []
+    except FleetError:
+        return []
 
 
 def script(shell: str) -> None:
     """Print what a shell is to source. UsageError for a shell that has none."""
     if shell not in SCRIPTS:
-        what = f"--shell takes bash or zsh, {shell!r} was given" if shell else "which shell? there are: bash, zsh"
+        what = f"--shell takes bash or zsh, {cited(shell)} was given" if shell else "which shell? there are: bash, zsh"
         raise UsageError(what, hint="type: invoke completion --shell bash")
     print(SCRIPTS[shell], end="")
 

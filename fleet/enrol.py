@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fleet import profile, ui, verbs
-from fleet.errors import FileFaults, FleetError, HostError, UsageError
+from fleet.errors import FileFaults, FleetError, HostError, UsageError, shown
 from fleet.hardware import Hardware
 from fleet.hosts import route
 from fleet.model import enrolment, hostrange, load, roster, yamlfile
@@ -32,6 +32,7 @@ HEADER = """\
 # Is it right? {check}
 """
 UNTOUCHED = "nothing was written"
+LONGEST_PATH = 4096
 
 Tell = Callable[[str], None]
 
@@ -111,9 +112,9 @@ def _asked(words: Sequence[str]) -> dict[str, dict[str, Any]]:
         try:
             names = hostrange.expand(match["host"] if match else word)
         except ValueError as error:
-            raise UsageError(f"--host {word}: {error}", hint="type: --host 'node[01-08]'") from None
+            raise UsageError(f"--host {shown(word)}: {error}", hint="type: --host 'node[01-08]'") from None
         if match is None or not roster.is_name(names[0]):
-            what = f"--host {word}: an alias of ~/.ssh/config, a name or an IPv4 address expected"
+            what = f"--host {shown(word)}: an alias of ~/.ssh/config, a name or an IPv4 address expected"
             raise UsageError(what, hint="for anything else write an alias into ~/.ssh/config first")
         given = {"user": match["user"], "port": int(match["port"]) if match["port"] else None}
         for name in names:
@@ -123,9 +124,10 @@ def _asked(words: Sequence[str]) -> dict[str, dict[str, Any]]:
 
 def _read(path: Path, words: Sequence[str]) -> File:
     """The file as it is. Raises FileFaults with its faults, UsageError for the lab's own."""
-    if path.is_dir():
+    new = _is_new(path)
+    if not new and path.is_dir():
         load.inventory(path)
-    content = yamlfile.content(path) if path.exists() else None
+    content = None if new else yamlfile.content(path)
     header = HEADER.format(check=_line("inventory.check", path))
     text = header if content is None else content.decode("utf-8", "replace")
     if not enrolment.says_something(text):
@@ -141,6 +143,17 @@ def _read(path: Path, words: Sequence[str]) -> File:
     return File(path, content, text, inventory, tuple(roster.places(text.encode(), str(path)).groups))
 
 
+def _is_new(path: Path) -> bool:
+    """Raises UsageError for a path that no file can have."""
+    try:
+        path.stat()
+    except FileNotFoundError:
+        return True
+    except OSError as problem:
+        raise UsageError(f"--inventory {shown(path)}: {problem.strerror}", hint=UNTOUCHED) from None
+    return False
+
+
 def _sound(content: bytes | str, path: Path) -> Inventory:
     try:
         return roster.parsed(content.encode() if isinstance(content, str) else content, str(path), empty=True)
@@ -154,9 +167,10 @@ def _check(file: File, order: Order) -> None:
         if name in file.groups and name not in file.hosts:
             raise UsageError(f"--host {name}: that is a group in {file.path}", hint="a host's name is needed")
     if order.group and not roster.is_name(order.group):
-        raise UsageError(f"--group {order.group}: letters, digits, dots and dashes expected", hint=UNTOUCHED)
-    if order.wish.models and not order.wish.models.startswith("/"):
-        raise UsageError(f"--models {order.wish.models}: a path from / expected", hint=UNTOUCHED)
+        raise UsageError(f"--group {shown(order.group)}: letters, digits, dots and dashes expected", hint=UNTOUCHED)
+    models = order.wish.models
+    if models and not (models.startswith("/") and models.isprintable() and len(models) < LONGEST_PATH):
+        raise UsageError(f"--models {shown(models)}: a path from / expected", hint=UNTOUCHED)
 
 
 def _labels(settings: Settings, inventory: Inventory) -> tuple[str, ...]:
@@ -232,7 +246,7 @@ def _fitting(name: str, answer: Hardware | FleetError, wish: Wishes) -> Hardware
         return answer
     known = [f"{address} ({nics[0].name} {nics[0].interfaces[0]})" for address, nics in answer.addresses.items()]
     return HostError(
-        f"--fabric {wish.fabric} fits none of its RDMA devices with a link", where=name,
+        f"--fabric {shown(wish.fabric)} fits none of its RDMA devices with a link", where=name,
         hint=f"there are: {', '.join(known)}" if known else "there is none with an address",
     )  # fmt: skip
 

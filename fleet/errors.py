@@ -26,6 +26,20 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+SHOWN = 200
+"""Characters of a word or a path that a message repeats."""
+
+
+def shown(text: object) -> str:
+    """What somebody typed, for a message: on one line, what does not print escaped, cut where it is long."""
+    plain = "".join(char if char.isprintable() else ascii(char)[1:-1] for char in str(text))
+    return plain if len(plain) <= SHOWN else f"{plain[:SHOWN]}… ({len(plain)} characters)"
+
+
+def cited(text: object) -> str:
+    """The same in quotes."""
+    return f"'{shown(text)}'"
+
 
 class FleetError(Exception):
     """Base of all errors that are told to the user as one message, without a traceback."""
@@ -38,9 +52,13 @@ class FleetError(Exception):
         self.where = where
         self.hint = hint
 
+    @property
+    def head(self) -> str:
+        """Without the hint."""
+        return f"{shown(self.where)}: {self.what}" if self.where else self.what
+
     def __str__(self) -> str:
-        head = f"{self.where}: {self.what}" if self.where else self.what
-        return f"{head}\n{self.hint}" if self.hint else head
+        return f"{self.head}\n{self.hint}" if self.hint else self.head
 
 
 class UsageError(FleetError):
@@ -72,7 +90,7 @@ class FileFaults(FleetError):
         self.faults = tuple(sorted(set(faults)))
         self.beside = tuple(beside)
         count = len(self.faults)
-        lines = [f"{path}: {count} fault{'s' if count != 1 else ''}"]
+        lines = [f"{shown(path)}: {count} fault{'s' if count != 1 else ''}"]
         width = max((len(str(fault.line)) for fault in self.faults), default=1) + 1
         lines += [f"  {':' + str(f.line) if f.line else '':<{width}}  {f.text}" for f in self.faults]
         super().__init__("\n".join([*lines, *(other.what for other in self.beside)]), hint=hint)
@@ -169,3 +187,13 @@ class LeaseHeld(FleetError):
 
 class Interrupted(FleetError):
     exit_code = 130
+
+
+def joined(errors: Sequence[FleetError]) -> str:
+    """What several errors say, each hint once: behind the last that has it."""
+    lines = []
+    for number, error in enumerate(errors, start=1):
+        lines.append(error.head)
+        if error.hint and error.hint not in [later.hint for later in errors[number:]]:
+            lines.append(error.hint)
+    return "\n".join(lines)

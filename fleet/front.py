@@ -17,16 +17,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import yaml
 from invoke.exceptions import Exit
 from invoke.tasks import Task, task
 
-from fleet.errors import FleetError, Interrupted, UsageError
+from fleet import argv
+from fleet.errors import FleetError, Interrupted, UsageError, cited, shown
+from fleet.streams import OutputLost, forsake, said
 
 if TYPE_CHECKING:
     from fleet.settings import Settings
 
 ROOT = Path(__file__).resolve().parent.parent
+GONE = "the folder that this shell stands in is gone\ntype: cd FOLDER, and the command again"
 
 
 def verb(
@@ -34,7 +36,7 @@ def verb(
 ) -> Callable[[Callable[..., Any]], Task[Any]]:
     """Make a function an Invoke task: no positionals, no short flags, help from `flags`, `many` may be repeated.
 
-    The function returns None or an exit code; errors are told by `answered`.
+    The function returns None or an exit code; errors are told by `answered`. Help states the defaults.
     """
 
     def decorate(body: Callable[..., Any]) -> Task[Any]:
@@ -42,16 +44,22 @@ def verb(
         def run(*args: Any, **kwargs: Any) -> None:
             with answered():
                 code = body(*args, **kwargs)
+                sys.stdout.flush()
             if code:
                 raise Exit(code=int(code))
 
-        names = list(inspect.signature(body).parameters)[1:]
-        help_texts = {name: flags[name.rstrip("_")] for name in names}
+        parameters = list(inspect.signature(body).parameters.values())[1:]
+        help_texts = {one.name: _help(flags[one.name.rstrip("_")], one.default) for one in parameters}
         made = task(run, help=help_texts, positional=[], iterable=list(many), auto_shortflags=False, **options)
         assert isinstance(made, Task)
         return made
 
     return decorate
+
+
+def _help(text: str, default: object) -> str:
+    """A flag's help; the default is added where the text does not speak of it."""
+    return text if not default or "default" in text else f"{text} (default: {default})"
 
 
 @contextmanager
@@ -63,7 +71,7 @@ def answered() -> Iterator[None]:
     except Exit:
         raise
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        forsake()
         raise Exit(code=128 + signal.SIGPIPE) from None
     except (Exception, KeyboardInterrupt) as error:
         message, code = told(error)
@@ -95,45 +103,61 @@ def told(error: BaseException) -> tuple[str, int]:
         return str(error), error.exit_code
     if isinstance(error, KeyboardInterrupt):
         return "interrupted", Interrupted.exit_code
+    if isinstance(error, OutputLost):
+        forsake()
+        return said(error), FleetError.exit_code
+    if isinstance(error, FileNotFoundError) and gone():
+        return GONE, UsageError.exit_code
     if isinstance(error, ModuleNotFoundError) and (error.name or "fleet").partition(".")[0] != "fleet":
         return f"the Python package {error.name} is not installed here\ntype: make install", UsageError.exit_code
-    said = " ".join(str(error).split()) or "no message"
     return (
-        f"a fault in fleet itself: {type(error).__name__}: {said}\n"
+        f"a fault in fleet itself: {type(error).__name__}: {shown(' '.join(str(error).split())) or 'no message'}\n"
         "please report it with the run's folder under results/; FLEET_DEBUG=1 before the command shows where it arose",
         FleetError.exit_code,
     )
 
 
+def gone() -> bool:
+    """Whether the working directory was removed."""
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return True
+    return False
+
+
 def settings(context: Any, inventory: str = "") -> Settings:
-    """What invoke.yaml says under `fleet:`, with the inventory of the flag where one is given."""
+    """What files and environment say under `fleet:`, with the inventory of the flag where one is given."""
+    from fleet import sources
     from fleet.settings import read
 
-    return read(context.config.get("fleet", {}), ROOT, inventory=inventory)
-
-
-def check_settings_file(path: Path = ROOT / "invoke.yaml") -> None:
-    """Tell what Invoke, which reads the file after tasks.py, would answer with a traceback. Raises Exit."""
-    try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8")) if path.exists() else {}
-    except (OSError, UnicodeError, yaml.YAMLError) as error:
-        raise Exit(f"{path}: cannot be read: {error}\nnothing was started", code=UsageError.exit_code) from None
-    if values is not None and not isinstance(values, dict):
-        raise Exit(f"{path}: a mapping expected, `fleet: …`\nnothing was started", code=UsageError.exit_code)
+    config = context.config
+    runtime = getattr(config, "_runtime_path", None) or ""
+    return read(
+        config.get(sources.OURS, {}),
+        ROOT,
+        inventory=inventory,
+        variables=sources.variables(),
+        over=(getattr(config, "_runtime", None) or {}).get(sources.OURS, {}),
+        files=sources.yaml_files(ROOT, runtime),
+    )
 
 
 def words(values: Sequence[str] | None) -> tuple[str, ...]:
     """Values of a flag that may be repeated or hold a list with commas."""
-    return tuple(word.strip() for value in values or () for word in value.split(",") if word.strip())
+    return argv.listed(values or ())
 
 
 def numbers(flag: str, values: Sequence[str] | None) -> tuple[int, ...]:
-    """Like `words`, for whole numbers of at least 1. Raises UsageError."""
-    texts = words(values)
-    wrong = [text for text in texts if not text.isdecimal() or int(text) < 1]
-    if wrong:
-        raise UsageError(f"{flag} takes whole numbers of at least 1, {wrong[0]!r} was given", hint=f"type: {flag} 4,8")
-    return tuple(int(text) for text in texts)
+    """Like `words`, for whole numbers. Raises UsageError."""
+    kind, found = argv.NUMBERS[flag], []
+    for text in words(values):
+        try:
+            found.append(argv.whole(text, kind))
+        except ValueError as error:
+            what = f"{flag} takes {error}, {cited(text)} was given"
+            raise UsageError(what, hint=f"type: {flag} {kind.example}") from None
+    return tuple(found)
 
 
 def debugging() -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 
 from fleet import declared, docker, engines, http, routers
 from fleet.engines import engine_for
-from fleet.errors import Gathering, PlanError, UsageError
+from fleet.errors import Gathering, PlanError, UsageError, cited
 from fleet.loads import load_for
 from fleet.model import load, matrix, placement, recipe_rules
 from fleet.model.arm import Arm, Point
@@ -61,7 +61,7 @@ def build(
         try:
             plans.append(_arm_plan(one, inventory, options, conc, trial))
         except PlanError as error:
-            reasons += [f"{_where(one)}arm {one.name}: {reason}" for reason in error.reasons or (str(error),)]
+            reasons += [f"{_where(one)}arm {one.name}: {reason}" for reason in error.reasons or (error.what,)]
     if reasons:
         raise PlanError(f"{recipe.key} cannot run on {inventory.path}", reasons)
     if not any(plan.points for plan in plans):
@@ -116,7 +116,7 @@ def _choose(arms: Sequence[Arm], name: str | None, concs: Sequence[int]) -> list
     if name is not None and name not in names:
         near = nearest(name, names)
         hint = f"; did you mean {near}?" if near else ""
-        raise UsageError(f"no arm {name!r}{hint}", hint=f"arms: {', '.join(names)}")
+        raise UsageError(f"no arm {cited(name)}{hint}", hint=f"arms: {', '.join(names)}")
     chosen = [arm for arm in arms if name in (None, arm.name)]
     there = {conc for arm in chosen for conc in arm.conc}
     if strange := [conc for conc in concs if conc not in there]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from fleet import http, probes
-from fleet.errors import CommandTimeout, FleetError, HostError
+from fleet.errors import CommandTimeout, FleetError, HostError, joined
 from fleet.hosts.base import Argv, Outcome, Transport
 from fleet.hosts.fan import each
 from fleet.model.check import Response
@@ -149,7 +149,7 @@ def together(errors: list[FleetError]) -> FleetError:
     """One error for several: the only one, or all of them told at once with the highest exit code."""
     if len(errors) == 1:
         return errors[0]
-    told = HostError("\n".join(str(error) for error in errors))
+    told = HostError(joined(errors))
     told.exit_code = max(error.exit_code for error in errors)
     return told
 

@@ -1,30 +1,44 @@
-"""The operator's defaults: what stands under `fleet:` in invoke.yaml. A flag of a verb wins over it."""
+"""The operator's defaults: what stands under `fleet:` in invoke.yaml. The environment wins over it, flags over both."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, ConfigDict, ValidationError
 
-from fleet.errors import Fault, FileFaults
+from fleet import sources
+from fleet.errors import Fault, FileFaults, Gathering, shown
+from fleet.model import schema
 from fleet.model.base import Model
-from fleet.model.near import did_you_mean
+from fleet.model.near import did_you_mean, nearest
 
 _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
+LONGEST = 30 * 24 * 3600.0
+"""Seconds; what is longer is a slip of the finger."""
 
 
 def duration(value: object) -> float:
     """Seconds from a positive number of seconds or a text such as "90s", "40m", "2h". Raises ValueError."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", str(value).strip())
+    match = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)([smh]?)", str(value).strip())
     if isinstance(value, bool) or not match or float(match[1]) == 0:
         raise ValueError("no duration; type seconds, or 90s, 40m, 2h")
-    return float(match[1]) * _UNITS[match[2]]
+    seconds = float(match[1]) * _UNITS[match[2]]
+    if seconds > LONGEST:
+        raise ValueError(f"longer than {LONGEST / 3600:.0f}h; type seconds, or 90s, 40m, 2h")
+    return seconds
+
+
+def _path(value: object) -> str:
+    if not isinstance(value, str | Path) or not str(value).strip():
+        raise ValueError("a path expected")
+    return str(Path(value).expanduser())
 
 
 Duration = Annotated[float, BeforeValidator(duration)]
+Place = Annotated[Path, BeforeValidator(_path)]
 
 
 class Timeouts(Model):
@@ -46,23 +60,37 @@ class Settings(Model):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=False)
 
-    inventory: Path = Path("inventories/lab.yaml")
-    recipes: Path = Path("recipes")
-    results: Path = Path("results")
+    inventory: Place = Path("inventories/lab.yaml")
+    recipes: Place = Path("recipes")
+    results: Place = Path("results")
     timeouts: Timeouts = Timeouts()
 
 
-def read(values: object, root: Path, *, inventory: str = "") -> Settings:
-    """Settings from the `fleet:` mapping. `inventory` is the flag's value. Raises FileFaults with every bad key."""
-    if not isinstance(values, Mapping):
-        raise FileFaults(str(root / "invoke.yaml"), [Fault(0, f"fleet: {values}  a mapping expected")])
-    try:
-        settings = Settings.model_validate(values)
-    except ValidationError as error:
-        faults = [_fault(list(map(str, told["loc"])), told) for told in error.errors()]
-        raise FileFaults(str(root / "invoke.yaml"), faults) from None
+Nested = Mapping[str, Any]
+
+
+def read(
+    values: object,
+    root: Path,
+    *,
+    inventory: str = "",
+    variables: Mapping[str, str] | None = None,
+    over: object = None,
+    files: Sequence[Path] = (),
+) -> Settings:
+    """Settings from the `fleet:` mapping of all files together.
+
+    inventory: the flag's value. variables: INVOKE_FLEET_…, which win over `values`. over: the mapping of the file that
+    `-f` names, which wins over those. files: where the values are written, to name the lines. Raises FileFaults.
+    """
+    wrong = Gathering()
+    for path in files:
+        wrong.add(str(path), faults(path))
+    wrong.add(sources.ENVIRONMENT, variable_faults(variables or {}))
+    wrong.tell()
+    settings = _settings(root, values, _nested(variables or {}), over or {})
     return Settings(
-        inventory=Path(inventory) if inventory else near(root / settings.inventory),
+        inventory=Path(inventory).expanduser() if inventory else near(root / settings.inventory),
         recipes=near(root / settings.recipes),
         results=near(root / settings.results),
         timeouts=settings.timeouts,
@@ -71,13 +99,101 @@ def read(values: object, root: Path, *, inventory: str = "") -> Settings:
 
 def near(path: Path) -> Path:
     """A path as one would type it here: relative where it lies below the working directory."""
-    here = Path.cwd()
+    try:
+        here = Path.cwd()
+    except FileNotFoundError:
+        return path
     return path.relative_to(here) if path.is_relative_to(here) else path
+
+
+def faults(path: Path) -> list[Fault]:
+    """What is wrong below `fleet:` of a YAML file. Of one that cannot be read nothing is known."""
+    try:
+        found = sources.document(path)
+    except FileFaults:
+        return []
+    if not found or not found.node(sources.OURS):
+        return []
+    return schema.check(found, (sources.OURS,), Settings)[1]
+
+
+def variable_faults(variables: Mapping[str, str]) -> list[Fault]:
+    """What is wrong with INVOKE_FLEET_… variables."""
+    known = dict(_names(Settings))
+    told = list(_unknown(variables, known))
+    try:
+        Settings.model_validate(_nested(variables))
+    except ValidationError as error:
+        names = {keys: name for name, keys in known.items()}
+        for one in error.errors():
+            name = names[tuple(map(str, one["loc"]))]
+            told.append(f"{name}={shown(variables[name])}  {_said(one)}")
+    return [Fault(0, text) for text in told]
+
+
+def _unknown(variables: Mapping[str, str], known: Mapping[str, object]) -> Iterator[str]:
+    for name, value in variables.items():
+        below = [one for one in known if one.startswith(f"{name}_")]
+        bare = {one.removeprefix(sources.PREFIX): one for one in known}
+        near = nearest(name.removeprefix(sources.PREFIX), bare)
+        if name not in known:
+            there = f"did you mean {bare[near]}?" if near and not below else f"there are {', '.join(below or known)}"
+            yield f"{shown(name)}  no such setting; {there}"
+        elif not value.strip():
+            yield f"{name}  is empty; is a shell variable not set?"
+
+
+def _names(model: type[Model], *above: str) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Each setting's variable, with its keys."""
+    for name, info in model.model_fields.items():
+        kind = info.annotation
+        if isinstance(kind, type) and issubclass(kind, Model):
+            yield from _names(kind, *above, name)
+        else:
+            yield "_".join((sources.PREFIX, *above, name)).upper(), (*above, name)
+
+
+def _nested(variables: Mapping[str, str]) -> dict[str, Any]:
+    """The values of variables that name a setting, as a file would hold them."""
+    found: dict[str, Any] = {}
+    for name, keys in _names(Settings):
+        if variables.get(name, "").strip():
+            place = found
+            for key in keys[:-1]:
+                place = place.setdefault(key, {})
+            place[keys[-1]] = variables[name]
+    return found
+
+
+def _settings(root: Path, *layers: object) -> Settings:
+    """Mappings, the later over the earlier."""
+    merged: dict[str, Any] = {}
+    try:
+        for layer in layers:
+            merged = _merged(merged, layer)
+        return Settings.model_validate(merged)
+    except ValidationError as error:
+        told = [_fault(list(map(str, one["loc"])), one) for one in error.errors()]
+    except TypeError as error:
+        told = [Fault(0, f"fleet: {shown(error)}  a mapping expected")]
+    raise FileFaults(str(root / "invoke.yaml"), told)
+
+
+def _merged(below: Nested, over: object) -> dict[str, Any]:
+    """Raises TypeError where `over` is no mapping."""
+    if not isinstance(over, Mapping):
+        raise TypeError(over)
+    both = [key for key, value in over.items() if isinstance(value, Mapping) and isinstance(below.get(key), Mapping)]
+    return {**below, **over, **{key: _merged(below[key], over[key]) for key in both}}
 
 
 def _fault(keys: list[str], told: Mapping[str, Any]) -> Fault:
     place = ".".join(["fleet", *keys])
     if told["type"] != "extra_forbidden":
-        return Fault(0, f"{place}: {told['input']}  {str(told['msg']).removeprefix('Value error, ')}")
+        return Fault(0, f"{place}: {shown(told['input'])}  {_said(told)}")
     known = Timeouts.model_fields if keys[0] == "timeouts" else Settings.model_fields
     return Fault(0, f"{place}  unknown key{did_you_mean(keys[-1], known)}")
+
+
+def _said(told: Mapping[str, Any]) -> str:
+    return str(told["msg"]).removeprefix("Value error, ")

@@ -157,7 +157,7 @@ def run(settings: Settings, *, config: str = "") -> int:
     """Open the console; IPython's where it is installed. config: the key that verbs use when they are given none."""
     if config:
         load.recipe(config, settings.recipes)
-    inventory = load.inventory(settings.inventory)
+    inventory = verbs.read_inventory(settings.inventory)
     with connect(inventory, settings, Silent()) as session:
         names = namespace(settings, session, inventory, config)
         _interact(names, _greeting(settings, session, config))

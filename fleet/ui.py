@@ -50,7 +50,9 @@ def complain(error: FleetError) -> None:
 
 
 def as_json(value: Any) -> None:
-    print(json.dumps(value, indent=2, ensure_ascii=False), flush=True)
+    """Characters that stdout's encoding lacks are escaped as JSON does it, not replaced."""
+    unicode = (sys.stdout.encoding or "").lower().startswith("utf")
+    print(json.dumps(value, indent=2, ensure_ascii=not unicode), flush=True)
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

@@ -6,8 +6,9 @@ Each returns an exit code (None is 0) or raises a FleetError. `settings` carries
 from __future__ import annotations
 
 import json as jsons
+import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,7 +17,7 @@ from typing import get_args
 from fleet import difference, ui
 from fleet import plan as plans
 from fleet.docker import Container
-from fleet.errors import FleetError, HostError, PlanError, PreflightError, UsageError
+from fleet.errors import FleetError, HostError, PlanError, PreflightError, UsageError, shown
 from fleet.hosts.base import Outcome
 from fleet.lab import image, packages
 from fleet.lab.lab import Lab
@@ -37,14 +38,34 @@ from fleet.stages import health as healths
 from fleet.stages import stage as stages
 from fleet.stages.road import Road
 
-CACHE = Path(__file__).resolve().parent.parent / ".lab"
+ROOT = Path(__file__).resolve().parent.parent
+CACHE = ROOT / ".lab"
 """Where the archive of the doubles' image is kept between labs."""
 
 
 def _inventory(settings: Settings, limit: Sequence[str]) -> Inventory:
     failed = any(word.lstrip("&!") == f"@{LAST_FAILED}" for word in limits.words(limit))
     sets = {LAST_FAILED: lastfailed.read(settings.results)} if failed else {}
-    return load.limit(load.inventory(settings.inventory), limit, sets)
+    return load.limit(read_inventory(settings.inventory), limit, sets)
+
+
+def read_inventory(path: Path) -> Inventory:
+    """Like `load.inventory`; for a path that is no file UsageError names the inventories that are there."""
+    if os.path.exists(path) and not os.path.isdir(path):
+        return load.inventory(path)
+    folder = path if os.path.isdir(path) else path.parent
+    there = dict.fromkeys([*_inventories(folder), *_inventories(near(ROOT / "inventories"))])
+    names = {one.name: one for one in reversed(there)}
+    meant = nearest(path.name, names)
+    why = "a folder" if os.path.isdir(path) else "no such file" + (f"; did you mean {names[meant]}?" if meant else "")
+    listed = ["inventories:", *(f"  {one}" for one in there)] if there else []
+    hint = "\n".join([*listed, "type: --inventory FILE, or name it in invoke.yaml: fleet.inventory"])
+    raise UsageError(f"{shown(path)}: {why}", where="inventory", hint=hint)
+
+
+def _inventories(folder: Path) -> list[Path]:
+    """The files there that can be inventories."""
+    return sorted(one for one in folder.glob("*.y*ml") if one.stem != "invoke") if os.path.isdir(folder) else []
 
 
 def _trial(inventory: Inventory, asked: bool) -> Trial | None:
@@ -125,6 +146,7 @@ def sweep(
         raise UsageError("--fail-fast and --keep-going exclude each other", hint="--keep-going is the default")
     inventory = _inventory(settings, limit)
     made = _plan(settings, inventory, config, arm=arm, conc=conc, trial=trial)
+    store.usable(settings.results)
     with _session(settings, inventory, json=json) as session:
         folder = store.create(settings.results, config, made.hash, datetime.now(UTC))
         _describe(settings, folder, made)
@@ -206,18 +228,24 @@ def ps(settings: Settings, *, limit: Sequence[str] = (), json: bool = False) -> 
     return HostError.exit_code if errors else None
 
 
+Titled = list[tuple[str, str]]
+"""Logs: what each is of, and its text."""
+
+
 def logs(settings: Settings, *, run: str = "", host: str = "", role: str = "", tail: int = 100) -> int | None:
-    """From the hosts where containers of the run are there, else from its folder."""
+    """From the hosts where containers of the run are there, else from its folder. 3 if a host could not be asked."""
     inventory = _inventory(settings, [host] if host else [])
-    with _session(settings, inventory) as session:
-        shown = _running_logs(session, _named(settings, run), role, tail)
-    if not shown:
-        shown = _saved_logs(store.open(settings.results, run or store.LATEST), host, role, tail)
-    for title, text in shown:
+    found, errors = _running_logs(settings, inventory, _named(settings, run), role, tail)
+    for error in errors:
+        ui.complain(error)
+    if not found:
+        with suppress(*[UsageError] if errors else []):
+            found = _saved_logs(store.open(settings.results, run or store.LATEST), host, role, tail)
+    for title, text in found:
         ui.say(f"==> {title}\n{text.rstrip()}")
-    if not shown:
-        raise UsageError("no log fits", hint="what runs: invoke ps; what is kept: results/latest/logs")
-    return None
+    if not found and not errors:
+        raise UsageError("no log fits", hint=f"what runs: invoke ps; what is kept: {settings.results / 'latest/logs'}")
+    return max((error.exit_code for error in errors), default=None)
 
 
 def _named(settings: Settings, run: str) -> str:
@@ -225,20 +253,29 @@ def _named(settings: Settings, run: str) -> str:
     return store.open(settings.results).name if run == store.LATEST else run
 
 
-def _running_logs(session: Session, run: str, role: str, tail: int) -> list[tuple[str, str]]:
-    def act(machine: Machine) -> list[tuple[str, str]]:
+def _running_logs(
+    settings: Settings, inventory: Inventory, run: str, role: str, tail: int
+) -> tuple[Titled, list[FleetError]]:
+    """Beside the logs the errors of hosts that could not be asked."""
+
+    def act(machine: Machine) -> Titled:
         found = [one for one in teardown.ours(machine) if one.labels["run"].startswith(run) and _fits(one, role)]
         return [(f"{machine.name} {healths.seat_of(one)}", collect.tail(machine, one, tail)) for one in found]
 
-    answers = session.each(session.names, act)
-    return [pair for answer in answers.values() if not isinstance(answer, FleetError) for pair in answer]
+    try:
+        with _session(settings, inventory) as session:
+            answers = session.each(session.names, act).values()
+    except HostError as error:
+        return [], [error]
+    errors = [answer for answer in answers if isinstance(answer, FleetError)]
+    return [pair for answer in answers if not isinstance(answer, FleetError) for pair in answer], errors
 
 
 def _fits(container: Container, role: str) -> bool:
     return not role or role in (container.labels.get("role"), healths.seat_of(container))
 
 
-def _saved_logs(folder: RunFolder, host: str, role: str, tail: int) -> list[tuple[str, str]]:
+def _saved_logs(folder: RunFolder, host: str, role: str, tail: int) -> Titled:
     found = sorted((folder.path / "logs").glob("*/*.log"))
     chosen = [path for path in found if not role or role in _seat_and_role(path)]
     if host:
@@ -260,6 +297,7 @@ def down(settings: Settings, *, run: str = "", limit: Sequence[str] = (), config
     inventory, run = _inventory(settings, limit), _named(settings, run)
     if config:
         load.recipe(config, settings.recipes)
+    store.usable(settings.results)
 
     me, others = owner(), set[str]()
 
@@ -282,7 +320,7 @@ def down(settings: Settings, *, run: str = "", limit: Sequence[str] = (), config
     for line in sorted(others):
         ui.say(line)
     if run and not any(answers.values()):
-        raise UsageError(f"no container of run {run} on {', '.join(answers)}", hint="what runs there: invoke ps")
+        raise UsageError(f"no container of run {shown(run)} on {', '.join(answers)}", hint="what runs there: invoke ps")
     return _tell_removed(answers)
 
 
@@ -320,7 +358,7 @@ def _seconds(timeout: str) -> float:
     try:
         return duration(timeout)
     except ValueError as error:
-        raise UsageError(f"--timeout {timeout}: {error}", hint="type: --timeout 90s") from None
+        raise UsageError(f"--timeout {shown(timeout)}: {error}", hint="type: --timeout 90s") from None
 
 
 def _answer_json(host: str, answer: Outcome | FleetError) -> dict[str, object]:
@@ -339,7 +377,7 @@ def cp(settings: Settings, *, source: str, target: str, limit: Sequence[str] = (
     try:
         data, mode = path.read_bytes(), path.stat().st_mode & 0o7777
     except OSError as error:
-        raise UsageError(f"--source {source}: {error.strerror}") from None
+        raise UsageError(f"--source {shown(source)}: {error.strerror}") from None
     with _session(settings, _inventory(settings, limit)) as session:
         answers = everyone.put(session, data, whole, mode=mode)
     for host, answer in answers.items():
@@ -354,19 +392,19 @@ def _source(word: str) -> Path:
     if not word:
         raise UsageError("cp needs a file", hint="type: invoke cp --source FILE --target /PATH")
     path = Path(word).expanduser()
-    if not path.is_file():
-        why = "a folder; pack it first: tar -cf FOLDER.tar FOLDER" if path.is_dir() else "no such file"
-        raise UsageError(f"--source {word}: {why}")
+    if not os.path.isfile(path):
+        why = "a folder; pack it first: tar -cf FOLDER.tar FOLDER" if os.path.isdir(path) else "no such file"
+        raise UsageError(f"--source {shown(word)}: {why}")
     if path.stat().st_size > MOST_BYTES:
-        raise UsageError(f"--source {word}: more than 1 GiB", hint="for large files: rsync")
+        raise UsageError(f"--source {shown(word)}: more than 1 GiB", hint="for large files: rsync")
     return path
 
 
 def _target(source: str, word: str) -> str:
     """The file's whole path on the hosts; `/folder/` means below it."""
     if not word.startswith("/"):
-        what = f"--target {word}: a path from / expected" if word else "cp needs a place on the hosts"
-        raise UsageError(what, hint=f"type: invoke cp --source {source} --target /tmp/")
+        what = f"--target {shown(word)}: a path from / expected" if word else "cp needs a place on the hosts"
+        raise UsageError(what, hint=f"type: invoke cp --source {shown(source)} --target /tmp/")
     return f"{word}{Path(source).name}" if word.endswith("/") else word
 
 
@@ -470,7 +508,7 @@ def _evals(word: str) -> matrix.Evals:
         if word == choice:
             return choice
     raise UsageError(
-        f"--evals {word}: one of {', '.join(choices)} expected{did_you_mean(word, choices)}",
+        f"--evals {shown(word)}: one of {', '.join(choices)} expected{did_you_mean(word, choices)}",
         hint=f"type: --evals {nearest(word, choices) or choices[0]}",
     )
 

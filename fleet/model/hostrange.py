@@ -9,7 +9,7 @@ from string import ascii_lowercase, ascii_uppercase
 MOST = 10_000
 """Names a range may stand for: a slip of the finger is told, not obeyed."""
 
-_RANGE = re.compile(r"\[(?:(\d+)[-:](\d+)|([a-z])[-:]([a-z])|([A-Z])[-:]([A-Z]))(?::(\d+))?\]")
+_RANGE = re.compile(r"\[(?:([0-9]{1,9})[-:]([0-9]{1,9})|([a-z])[-:]([a-z])|([A-Z])[-:]([A-Z]))(?::([0-9]{1,9}))?\]")
 
 
 def is_range(name: str) -> bool:

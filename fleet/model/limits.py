@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 
-from fleet.errors import UsageError
+from fleet.errors import UsageError, shown
 from fleet.model import hostrange
 from fleet.model.inventory import Inventory
 from fleet.model.near import did_you_mean
@@ -14,7 +14,7 @@ from fleet.model.near import did_you_mean
 LAST_FAILED = "last-failed"
 
 _SEPARATORS = re.compile(r"[,:\s]+(?![^\[\]]*\])")
-_SUBSCRIPT = re.compile(r"(.+)\[(-?\d+)(?::(-?\d+)?)?\]")
+_SUBSCRIPT = re.compile(r"(.+)\[(-?[0-9]{1,9})(?::(-?[0-9]{1,9})?)?\]")
 
 
 def words(patterns: Sequence[str]) -> list[str]:
@@ -42,7 +42,7 @@ def limit(inventory: Inventory, patterns: Sequence[str], sets: Mapping[str, Sequ
         if word[0] == "!":
             chosen -= known.named(word[1:])
     if not chosen:
-        raise UsageError(f"--limit {','.join(asked)}: no host of {inventory.path} is left", hint=known.hint)
+        raise UsageError(f"--limit {shown(','.join(asked))}: no host of {inventory.path} is left", hint=known.hint)
     hosts = tuple(host for host in inventory.hosts if host.name in chosen)
     return inventory.model_copy(update={"hosts": hosts})
 
@@ -84,7 +84,7 @@ class _Known:
     def _set(self, name: str) -> set[str]:
         if name not in self.sets:
             near = did_you_mean(f"@{name}", [f"@{LAST_FAILED}"])
-            raise UsageError(f"--limit @{name}: there is only @{LAST_FAILED}{near}", hint=self.hint)
+            raise UsageError(f"--limit @{shown(name)}: there is only @{LAST_FAILED}{near}", hint=self.hint)
         missing = [host for host in self.sets[name] if host not in self.names]
         if missing:
             what = f"--limit @{name}: {', '.join(missing)} failed last, and {self.path} has no such host"
@@ -95,16 +95,16 @@ class _Known:
         try:
             members = hostrange.expand(word)
         except ValueError as error:
-            raise UsageError(f"--limit {word}: {error}", hint=self.hint) from None
+            raise UsageError(f"--limit {shown(word)}: {error}", hint=self.hint) from None
         for name in members:
             if name not in self.names:
                 self._unknown(word, name)
         return set(members)
 
     def _unknown(self, word: str, name: str) -> None:
-        shown = f"--limit {word}" + (f": {name}" if name != word else "")
+        place = f"--limit {shown(word)}" + (f": {shown(name)}" if name != word else "")
         near = did_you_mean(name, [*self.names, *self.groups])
-        raise UsageError(f"{shown}: no such host or group in {self.path}{near}", hint=self.hint)
+        raise UsageError(f"{place}: no such host or group in {self.path}{near}", hint=self.hint)
 
 
 def _part(hosts: Sequence[str], asked: re.Match[str]) -> Sequence[str]:

@@ -8,7 +8,7 @@ from typing import NoReturn
 
 import yaml
 
-from fleet.errors import Fault, FileFaults, Gathering, UsageError
+from fleet.errors import Fault, FileFaults, Gathering, UsageError, cited, shown
 from fleet.model import yamlfile
 from fleet.model.limits import limit
 from fleet.model.near import did_you_mean, nearest, ranked
@@ -22,11 +22,17 @@ from fleet.model.yamlfile import Document, Node
 
 RESERVED = ("changelog",)
 EXTENDS = "extends"
+ELSEWHERE = "another folder: fleet.recipes in invoke.yaml, or INVOKE_FLEET_RECIPES=FOLDER before invoke"
 
 
 def recipe_keys(folder: Path) -> list[str]:
-    """The config keys that have a recipe, sorted."""
-    return sorted(path.stem for path in folder.glob("*.yaml") if path.stem not in RESERVED and path.is_file())
+    """The config keys that have a recipe, sorted. Raises UsageError if there is no such folder."""
+    try:
+        found = list(folder.iterdir())
+    except OSError as error:
+        why = f"recipes are looked for here: {error.strerror}"
+        raise UsageError(why, where=str(folder), hint=ELSEWHERE) from None
+    return sorted(one.stem for one in found if one.suffix == ".yaml" and one.stem not in RESERVED and one.is_file())
 
 
 def recipe(key: str, folder: Path, *, rules: bool = False) -> Recipe:
@@ -96,7 +102,7 @@ def runner_hardware(path: Path) -> dict[str, Hardware]:
 
 
 def _unknown(key: str, known: Sequence[str], place: Path) -> NoReturn:
-    what = f"no config key {key!r} in {place}" if key else "a config key is needed: --config KEY"
+    what = f"no config key {cited(key)} in {shown(place)}" if key else "a config key is needed: --config KEY"
     near = nearest(key, known) if key else None
     what += f"; did you mean {near}?" if near else ""
     listed = ranked(key, known) if key else list(known)

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from difflib import SequenceMatcher
 
+LONGEST = 200
+"""Characters of a word that are looked at."""
+
 
 def _plain(word: str) -> str:
-    return word.casefold().replace("_", "-").strip()
+    return word[:LONGEST].casefold().replace("_", "-").strip()
 
 
 def _likeness(word: str, choice: str) -> float:
@@ -19,10 +22,10 @@ def ranked(word: str, choices: Iterable[str]) -> list[str]:
     return sorted(choices, key=lambda choice: -_likeness(word, choice))
 
 
-def nearest(word: str, choices: Iterable[str]) -> str | None:
-    """The choice most like `word` (case, `_` and `-` do not count), None if none is alike."""
+def nearest(word: str, choices: Iterable[str], least: float = 0.6) -> str | None:
+    """The choice most like `word` (case, `_` and `-` do not count), None if none is alike. least: how much, 0 to 1."""
     best = next(iter(ranked(word, choices)), None)
-    return best if best is not None and _likeness(word, best) >= 0.6 else None
+    return best if best is not None and _likeness(word, best) >= least else None
 
 
 def did_you_mean(word: str, choices: Iterable[str]) -> str:

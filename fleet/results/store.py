@@ -15,13 +15,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from fleet.errors import FleetError, UsageError
+from fleet.errors import FleetError, UsageError, cited
 from fleet.model.near import nearest
 from fleet.model.seat import Seat
 from fleet.results import record as lines
 from fleet.results.record import Record
 
 LATEST = "latest"
+PROBE = 64 * 1024
+"""Bytes that a folder must take before a run starts."""
+ELSEWHERE = "another folder: fleet.results in invoke.yaml, or INVOKE_FLEET_RESULTS=FOLDER before invoke"
 _RUN = re.compile(r"\d{8}-\d{6}-.+")
 _HINTS = {
     errno.ENOSPC: "free some space there; what {run} has finished is kept",
@@ -181,12 +184,29 @@ def open(root: Path, word: str = LATEST) -> RunFolder:
         return RunFolder(root / matching[0])
     if matching:
         raise UsageError(
-            f"{word!r} could be {len(matching)} runs", where=str(root), hint="one of: " + "  ".join(matching)
+            f"{cited(word)} could be {len(matching)} runs", where=str(root), hint="one of: " + "  ".join(matching)
         )
     starts = {name[: len(wanted)]: name for name in names}
     near = nearest(wanted, starts)
     hint = f"did you mean {starts[near]}?" if near else f"runs here: {'  '.join(names[-5:]) or 'none yet'}"
-    raise UsageError(f"no run {word!r}", where=str(root), hint=hint)
+    raise UsageError(f"no run {cited(word)}", where=str(root), hint=hint)
+
+
+def usable(root: Path) -> None:
+    """Make sure, before anything starts, that runs can be kept there. Raises UsageError."""
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        descriptor, aside = tempfile.mkstemp(prefix=".tmp-", dir=root)
+        try:
+            _append(descriptor, bytes(PROBE))
+        finally:
+            os.close(descriptor)
+            os.unlink(aside)
+    except OSError as error:
+        why = "not a folder" if isinstance(error, FileExistsError | NotADirectoryError) else error.strerror
+        first = "" if error.errno == errno.ENAMETOOLONG else _HINTS.get(error.errno or 0, "").partition(";")[0]
+        hint = "\n".join(filter(None, (first.format(folder=root), ELSEWHERE)))
+        raise UsageError(f"no run can be kept there: {why}", where=str(root), hint=hint) from None
 
 
 def is_of(name: str, key: str) -> bool:
@@ -197,6 +217,8 @@ def is_of(name: str, key: str) -> bool:
 def runs(root: Path) -> list[str]:
     """Names of all run folders, oldest first."""
     if not root.is_dir():
+        if os.path.exists(root):
+            raise UsageError("is not a folder, so no runs are kept there", where=str(root), hint=ELSEWHERE)
         return []
     with _told(root, root):
         return sorted(entry.name for entry in root.iterdir() if _RUN.fullmatch(entry.name) and entry.is_dir())
@@ -208,7 +230,10 @@ def _latest(root: Path, names: list[str]) -> RunFolder:
         return RunFolder(root / link.resolve().name)
     if names:
         return RunFolder(root / names[-1])
-    raise UsageError("no run yet", where=str(root), hint="start one: invoke sweep --config KEY")
+    hint = "start one: invoke sweep --config KEY"
+    if not os.path.exists(root):
+        raise UsageError("no run yet, there is no such folder", where=str(root), hint=f"{hint}\n{ELSEWHERE}")
+    raise UsageError("no run yet", where=str(root), hint=hint)
 
 
 def _new_folder(root: Path, stem: str) -> Path:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, NoReturn
@@ -116,7 +116,8 @@ class Road:
         left = f"containers of {self.folder.name} may still run on {', '.join(deployment.hosts)}"
         try:
             told = "interrupted: bringing logs home, then stopping our containers; ^C again leaves now"
-            self.session.progress.line(told)
+            with suppress(OSError):  # the terminal or the pipe may be what is gone
+                self.session.progress.line(told)
             self._clear(deployment)
         except KeyboardInterrupt:
             raise Interrupted(f"left at once; {left}", hint=f"remove them: {_down(self.folder, self.plan)}") from None

@@ -190,6 +190,9 @@ def test_health_with_a_node_that_is_cut_off(desk: Desk, healed: Fault) -> None:
     assert ps.code == 3
     assert STRANGER in ps.out
     assert "node2: " in ps.err
+    logs = desk.invoke("logs", INVOKE_FLEET_TIMEOUTS_CONNECT="1s")
+    assert logs.code == 3
+    assert logs.err.startswith("node2: ")
 
 
 def test_down_where_nothing_runs(desk: Desk) -> None:

@@ -11,13 +11,18 @@ from pathlib import Path
 import pytest
 
 import tasks
+from fleet.argv import Flag, Verb, verbs_of
 from fleet.completion import candidates, names_here
-from fleet.guard import Flag, Verb, verbs_of
 from fleet.hosts import route
+from fleet.results import lastfailed
 
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
-NAMES = {"--config": ["dsv4-a", "dsv4-a-mtp", "qwen"], "--limit": ["n1", "n2", "decode"], "--run": ["latest", "2026-x"]}
+NAMES = {
+    "--config": ["dsv4-a", "dsv4-a-mtp", "qwen"],
+    "--limit": ["n1", "n2", "decode", "@last-failed"],
+    "--run": ["latest", "2026-x"],
+}
 CORE = Verb("", {"--list": Flag("--list", takes_value=False), "--complete": Flag("--complete", takes_value=False)})
 
 
@@ -42,10 +47,22 @@ def offered(line: str) -> list[str]:
         ("invoke sweep --config qwen --conf", []),
         ("invoke sweep --config qwen --tri", ["--trial"]),
         ("invoke ps --limit n", ["n1", "n2"]),
-        ("invoke ps --limit n1,", ["n1,n2", "n1,decode"]),
+        ("invoke ps --limit n1,", ["n1,n2", "n1,decode", "n1,@last-failed"]),
         ("invoke ps --limit n1 --lim", ["--limit"]),
         ("invoke logs --run l", ["latest"]),
         ("invoke plan --inventory ", []),
+        ("invoke ps --limit @la", ["@last-failed"]),
+        ("invoke ps --limit n1,@", ["n1,@last-failed"]),
+        ("invoke ps --limit=@l", ["--limit=@last-failed"]),
+        ("invoke ps --limit @ la", ["@last-failed"]),
+        ("invoke ps --limit @", ["@last-failed"]),
+        ("invoke ps --limit n1, @ la", ["@last-failed"]),
+        ("invoke ps --limit =@ la", ["@last-failed"]),
+        ("invoke ps --limit decode : n", ["n1", "n2"]),
+        ("invoke ps --limit decode :", ["n1", "n2", "@last-failed"]),
+        ("invoke ps --limit decode:n", ["decode:n1", "decode:n2"]),
+        ("invoke ps --limit 'decode:!n", ["decode:!n1", "decode:!n2"]),
+        ("invoke ps --limit 'n1,&d", ["n1,&decode"]),
     ],
 )
 def test_offers(line: str, expected: list[str]) -> None:
@@ -101,29 +118,47 @@ def test_bash_completes_keys_hosts_groups_and_runs(tmp_path: Path) -> None:
     assert runs == ["20260101-000000-some-key-abcdef"]
 
 
+def test_bash_completes_last_failed_where_a_host_has_failed(tmp_path: Path) -> None:
+    line = ["invoke", "ps", "--inventory", "inventories/example-mi355x.yaml", "--limit", "@"]
+    assert bash(line, INVOKE_FLEET_RESULTS=str(tmp_path)) == []
+    lastfailed.write(tmp_path, "health", ["mi355x-01"])
+    assert bash(line, INVOKE_FLEET_RESULTS=str(tmp_path)) == ["@last-failed"]
+    lastfailed.write(tmp_path, "health", [])
+    assert bash(line, INVOKE_FLEET_RESULTS=str(tmp_path)) == []
+
+
 def test_bash_is_told_nothing_of_a_broken_inventory(tmp_path: Path) -> None:
     broken = tmp_path / "inventory.yaml"
     broken.write_text("hosts: [")
     assert bash(["invoke", "ps", "--inventory", str(broken), "--limit", ""]) == []
 
 
-def test_bash_itself_calls_it_at_the_tab_key() -> None:
-    """An interactive bash, a pseudo-terminal and two Tabs: readline splits the words, not this test."""
+def test_bash_itself_calls_it_at_the_tab_key(tmp_path: Path) -> None:
+    """An interactive bash, a pseudo-terminal and some Tabs: readline splits the words, not this test."""
     import pty
     import select
+    import termios
 
+    lastfailed.write(tmp_path, "health", ["mi355x-01"])
     child, terminal = pty.fork()
     if not child:
         os.chdir(ROOT)
-        os.environ.update(PATH=f"{BIN}:{os.environ['PATH']}", PS1="> ", TERM="dumb")
+        os.environ.update(PATH=f"{BIN}:{os.environ['PATH']}", PS1="> ", TERM="dumb", INVOKE_FLEET_RESULTS=str(tmp_path))
+        termios.tcsetwinsize(0, (25, 250))
         os.execvp("bash", ["bash", "--norc", "--noprofile", "-i"])
     seen = b""
     try:
         os.write(terminal, b"source <(invoke completion --shell bash); echo rea''dy\n")
-        for awaited, then in ((b"ready", b"invoke sweep --config=dsv4-fp4-mi355x-v\t"), (b"llm", b"")):
+        for awaited, then in (
+            (b"ready", b"invoke sweep --config=dsv4-fp4-mi355x-v\t"),
+            (b"=dsv4-fp4-mi355x-vllm", b" --inventory inventories/example-mi355x.yaml --limit @la\t"),
+            (b"--limit @last-failed ", b"--li\t"),
+            (b"--limit @last-failed --limit ", b"rack1:mi355x-0\t1,@l\t"),
+            (b"rack1:mi355x-01,@last-failed", b""),
+        ):
             while awaited not in seen:
                 assert select.select([terminal], [], [], 30)[0], seen
-                seen += os.read(terminal, 4096)
+                seen += os.read(terminal, 4096).replace(b"\x07", b"")
             os.write(terminal, then)
     finally:
         os.kill(child, 9)

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import pkgutil
 import re
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import yaml
+from invoke.main import program
 
 import fleet.engines
 import fleet.loads
 import fleet.model
 import fleet.routers
 import tasks
-from fleet import errors, settings
+from fleet import errors, listing, settings
+from fleet.advice import check
+from fleet.argv import core_of, verbs_of
 from fleet.docker import Labels
-from fleet.guard import verbs_of
 from fleet.lab.image import LABEL
 from fleet.model import inventory, roster
 from fleet.model.base import KebabModel, Model
@@ -29,7 +33,9 @@ ROOT = Path(__file__).parents[2]
 CLI = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
 FILES = (ROOT / "docs" / "files.md").read_text(encoding="utf-8")
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+SHEET = (ROOT / "docs" / "cheatsheet.md").read_text(encoding="utf-8")
 VERBS = verbs_of(tasks.ns)
+CORE = core_of(program)
 # Read from the public runners file, or computed: nobody writes these in a file of ours.
 NOT_WRITTEN = {"Hardware", "ModelFacts"}
 
@@ -79,6 +85,60 @@ def test_every_verb_has_its_row_with_exactly_its_flags() -> None:
 def test_every_flag_has_its_row() -> None:
     explained = {name for row in rows(CLI) if len(row) == 2 for name in codes(row[0])}
     assert {flag for verb in VERBS.values() for flag in verb.flags} - explained == set()
+
+
+def typed(page: str) -> Iterator[list[str]]:
+    """The commands of a page's code blocks, without their comments."""
+    for block in re.findall(r"^```\n(.*?)^```", page, re.M | re.S):
+        for line in block.splitlines():
+            words = shlex.split(line, comments=True)
+            if "invoke" in words and "…" not in words:
+                yield words[words.index("invoke") :]
+
+
+def test_every_verb_is_on_the_cheat_sheet_and_every_flag_there_or_in_the_manual() -> None:
+    shown = {word for words in typed(SHEET) for word in words}
+    assert {verb for verb in tasks.ns.task_names if verb not in SHEET} == set()
+    assert {name for name in VERBS if name in shown} >= set(tasks.ns.task_names) - {"stage.image", "completion"}
+    written = {*re.findall(r"--[a-z][a-z-]*", SHEET), *re.findall(r"--[a-z][a-z-]*", CLI)}
+    assert {flag for verb in VERBS.values() for flag in verb.flags} - written == set()
+
+
+@pytest.mark.parametrize("words", list(typed(SHEET)), ids=" ".join)
+def test_what_the_cheat_sheet_says_to_type_is_accepted(words: list[str]) -> None:
+    assert check(words, VERBS, CORE) is None
+
+
+def test_the_cheat_sheet_is_one_page() -> None:
+    assert len(SHEET.splitlines()) < 90
+    assert max(map(len, SHEET.splitlines())) <= 150
+    assert "docs/cheatsheet.md" in README
+
+
+def test_the_list_is_one_line_a_verb_in_the_order_of_a_day() -> None:
+    listed = list(listing.lines(tasks.ns, tasks.DAY))
+    assert [line for line in (listing.HEAD, *listed) if len(line) > 100] == []
+    assert all("\n" not in line.strip() for line in listed)
+    verbs = [line.split()[0] for line in listed if line.startswith("  ")]
+    assert verbs == [verb for part in tasks.DAY.values() for verb in part]
+    assert sorted(verbs) == sorted(tasks.ns.task_names)
+    assert [line.strip() for line in listed if not line.startswith("  ")] == list(tasks.DAY)
+
+
+def test_a_verb_without_a_place_in_the_day_is_listed_at_the_end() -> None:
+    listed = list(listing.lines(tasks.ns, {"look": ["ps", "no-such-verb"]}))
+    assert [listed[0], listed[1].split()[0], listed[2]] == ["\nlook", "ps", "\nmore"]
+    assert {line.split()[0] for line in listed[3:]} == set(tasks.ns.task_names) - {"ps"}
+
+
+def test_help_states_what_holds_without_a_flag() -> None:
+    for name in tasks.ns.task_names:
+        task = tasks.ns[name]
+        for flag, parameter in list(inspect.signature(task.body).parameters.items())[1:]:
+            said = task.help[flag]
+            assert re.search(r"\((default: |needed|this is the default)[^()]*\)$", said), f"{name} --{flag}: {said}"
+            if parameter.default:
+                assert f"(default: {parameter.default}" in said
 
 
 def test_every_error_stands_beside_its_exit_code() -> None:

@@ -12,11 +12,11 @@ import pytest
 
 from fleet import plan as plans
 from fleet import provision, verbs
-from fleet.errors import CommandFailed, FileFaults, FleetError, PreflightError, Unreachable, UsageError
+from fleet.errors import CommandFailed, FileFaults, FleetError, HostError, PreflightError, Unreachable, UsageError
 from fleet.hosts.fake import Fake
 from fleet.model import load
 from fleet.results import lastfailed
-from fleet.settings import Settings
+from fleet.settings import Settings, near
 from tests.unit.describing import MTP, ROOT, VLLM, edited
 from tests.world import KEY, World
 
@@ -305,3 +305,82 @@ def test_a_preflight_says_who_failed_last(desk: Settings, world: World, capsys: 
         verbs.sweep(desk, config=KEY, arm="1p1d-mtp3", conc=[4])
     with pytest.raises(UsageError, match="no host failed in the latest preflight"):
         lastfailed.read(desk.results)
+
+
+# --------------------------------------------------------------------- logs
+
+
+def test_logs_of_a_host_that_cannot_be_asked(desk: Settings, world: World, capsys: Captured) -> None:
+    """The others' logs, or the kept ones, are shown; the error is told, and is the exit code."""
+    lost = Unreachable("refused", where="mi355x-03", hint="try:  ssh mi355x-03 true")
+    world.nodes["mi355x-03"].first = [(lambda _: True, lost)]
+    assert verbs.logs(desk) == 3
+    said = capsys.readouterr()
+    assert said.err == "mi355x-03: refused\ntry:  ssh mi355x-03 true\n"
+    assert said.out == ""
+    log = desk.results / RUN / "logs" / "tp8-1k1k" / "server0.log"
+    log.parent.mkdir(parents=True)
+    log.write_text("one\ntwo\n")
+    assert verbs.logs(desk, tail=1) == 3
+    assert capsys.readouterr().out == "==> logs/tp8-1k1k/server0.log\ntwo\n"
+    assert verbs.logs(desk, run="not-here") == 3
+    assert verbs.logs(desk, host="mi355x-01", role="server") is None
+    with pytest.raises(UsageError, match="no run 'not-here'"):
+        verbs.logs(desk, host="mi355x-01", run="not-here")
+    with pytest.raises(UsageError, match=f"no log fits\nwhat runs: .*; what is kept: {desk.results}/latest/logs"):
+        verbs.logs(desk, host="mi355x-01", role="decode")
+
+
+def test_kept_logs_need_no_lab(desk: Settings, monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
+    def down(*_: object) -> None:
+        raise HostError("the lab is not up", hint="try:  invoke lab.up")
+
+    monkeypatch.setitem(provision.PROVISIONERS, "static", down)
+    log = desk.results / RUN / "logs" / "tp8-1k1k" / "server0.log"
+    log.parent.mkdir(parents=True)
+    log.write_text("one\n")
+    assert verbs.logs(desk, run="latest") == 3
+    said = capsys.readouterr()
+    assert (said.out, said.err) == (
+        "==> logs/tp8-1k1k/server0.log\none\n",
+        "the lab is not up\ntry:  invoke lab.up\n",
+    )
+
+
+# --------------------------------------------------------------------- files and folders that are not there
+
+
+def test_a_wrong_inventory_names_those_that_are_there(desk: Settings) -> None:
+    folder = desk.inventory.parent
+    wrong = desk.model_copy(update={"inventory": folder / "exmaple-mi355x.yaml"})
+    there = sorted(map(str, folder.glob("*.yaml")))
+    ours = sorted(str(path) for path in near(ROOT / "inventories").glob("*.yaml"))
+    with pytest.raises(UsageError) as told:
+        verbs.health(wrong)
+    first, title, *listed, last = str(told.value).splitlines()
+    assert first == f"inventory: {wrong.inventory}: no such file; did you mean {desk.inventory}?"
+    assert title == "inventories:"
+    assert listed == [f"  {path}" for path in [*there, *ours]]
+    assert last == "type: --inventory FILE, or name it in invoke.yaml: fleet.inventory"
+    with pytest.raises(UsageError, match="inventories: a folder\ninventories:\n"):
+        verbs.check_inventory(desk.model_copy(update={"inventory": folder}))
+    with pytest.raises(UsageError, match=f"no such file.*\ninventories:\n  {ours[0]}"):
+        verbs.ps(desk.model_copy(update={"inventory": Path("/no/where.yaml")}))
+    with pytest.raises(UsageError, match=f"no such file; did you mean {near(ROOT / 'inventories/lab.yaml')}?"):
+        verbs.ps(desk.model_copy(update={"inventory": Path("/no/lab.yml")}))
+
+
+def test_a_folder_of_recipes_that_is_not_there(desk: Settings) -> None:
+    wrong = desk.model_copy(update={"recipes": desk.recipes / "none"})
+    for ask in (lambda: verbs.plan(wrong, config=VLLM), lambda: verbs.check_inventory(wrong)):
+        with pytest.raises(UsageError, match=f"^{wrong.recipes}: recipes are looked for here: No such file"):
+            ask()
+
+
+def test_results_that_cannot_be_kept_are_told_before_a_host_is_asked(desk: Settings, hosts: Hosts) -> None:
+    """`hosts` has none of these: asking one would fail otherwise."""
+    wrong = desk.model_copy(update={"results": desk.inventory})
+    with pytest.raises(UsageError, match="no run can be kept there: not a folder"):
+        verbs.sweep(wrong, config=VLLM)
+    with pytest.raises(UsageError, match="no run can be kept there: not a folder"):
+        verbs.down(wrong)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -11,15 +12,20 @@ import time
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from invoke.main import program
 
 import tasks
-from fleet.guard import Flag, check, core_of, detour, verbs_of
+from fleet.advice import check, detour
+from fleet.argv import NUMBERS, Flag, core_of, verbs_of
+from fleet.lab.lab import MOST_NODES
 
 ROOT = Path(__file__).parents[2]
 VERBS = verbs_of(tasks.ns)
 CORE = core_of(program)
 KEY = "dsv4-fp4-mi355x-atom-disagg-mtp"
+HUGE = "9" * 5000
 
 
 def refused(line: str) -> str:
@@ -30,7 +36,7 @@ def refused(line: str) -> str:
 
 
 REFUSED = [
-    # line, what, what to type next
+    # line, what, what to type next: that it accepts, too
     ("sweeep --config K", "no verb 'sweeep'; did you mean sweep?", "invoke sweep --config K"),
     ("config.expnd", "did you mean config.expand?", "invoke config.expand"),
     ("frobnicate", "no verb 'frobnicate'; there are:", "invoke --list"),
@@ -44,12 +50,24 @@ REFUSED = [
     ("ps --config K", "ps has no flag --config", "invoke ps --help"),
     ("--zzz", "invoke has no flag --zzz", "invoke --help"),
     ("--lst", "invoke has no flag --lst; did you mean --list?", "invoke --list"),
-    ("sweep --echo", "--echo is a flag of invoke itself, not of sweep", "invoke --echo … sweep …"),
+    ("sweep --echo", "--echo is a flag of invoke itself, not of sweep", "invoke --echo sweep"),
+    ("ps --hide both --json", "--hide is a flag of invoke itself, not of ps", "invoke --hide both ps --json"),
     ("sweep --config", "sweep: --config needs a value", "invoke sweep --config KEY"),
     ("sweep --config --json", "--config needs a value, and --json follows", "invoke sweep --config KEY --json"),
-    ("logs --tail", "logs: --tail needs a value", "invoke logs --tail N"),
-    ("logs --tail many", "--tail takes a whole number, 'many' was given", "invoke logs --tail N"),
-    ("-D deep --list", "invoke: -D takes a whole number, 'deep' was given", "invoke -D N --list"),
+    ("logs --tail", "logs: --tail needs a value", "invoke logs --tail 100"),
+    ("logs --tail many", "--tail takes a whole number from 0 to 1000000000, 'many' was", "invoke logs --tail 100"),
+    ("logs --tail -5", "--tail takes a whole number from 0 to 1000000000, '-5' was given", "invoke logs --tail 100"),
+    ("logs --tail=-5", "'-5' was given", "invoke logs --tail 100"),
+    ("logs --tail １２", "--tail takes a whole number from 0 to 1000000000, '１２' was given", "invoke logs --tail 12"),
+    ("logs --tail 1_0", "'1_0' was given", "invoke logs --tail 100"),
+    (f"logs --tail {HUGE}", f"'{'9' * 200}… (5000 characters)' was given", "invoke logs --tail 100"),
+    ("lab.up --nodes 0", "lab.up: --nodes takes a whole number from 1 to 99, '0' was given", "invoke lab.up --nodes 3"),
+    ("lab.up --nodes 100", "'100' was given", "invoke lab.up --nodes 3"),
+    ("plan --conc 4,x", "plan: --conc takes a whole number from 1 to 1000000, 'x' was", "invoke plan --conc 4,8"),
+    ("plan --conc 4 --conc 0", "'0' was given", "invoke plan --conc 4 --conc 4,8"),
+    ("plan --conc １２８", "'１２８' was given", "invoke plan --conc 128"),
+    (f"plan --conc {HUGE} --json", "9… (5000 characters)' was given", "invoke plan --conc 4,8 --json"),
+    ("-D deep --list", "invoke: -D takes a whole number from 0 to 99, 'deep' was given", "invoke -D 1 --list"),
     ("sweep --json=yes --config K", "--json takes no value, 'yes' was given", "invoke sweep --json --config K"),
     ("sweep --config A --config B", "sweep: --config is given twice", "invoke sweep --config A"),
     ("--config K sweep --json", "--config before the verb", "invoke sweep --config K --json"),
@@ -60,7 +78,6 @@ REFUSED = [
     ("--inventory a.yaml sweep --json", "--inventory belongs to sweep", "invoke sweep --inventory a.yaml --json"),
     ("--trial sweep --config K", "--trial belongs to sweep", "invoke sweep --trial --config K"),
     ("sweep K", "sweep: 'K' stands alone", "invoke sweep --config K"),
-    ("sweep --json K", "--json takes no value", "invoke sweep --json"),
     (
         "inventory.add mi355x-04",
         "'mi355x-04' stands alone, and verbs take no plain words; is it a host?",
@@ -72,30 +89,118 @@ REFUSED = [
         "inventory.add has no flag --dry; did you mean --dry-run?",
         "invoke inventory.add --host a --dry-run",
     ),
-    ("logs node1", "'node1' belongs to no flag", "invoke logs --help"),
+    ("logs node1", "'node1' stands alone, and verbs take no plain words; is it a host?", "invoke logs --host node1"),
+    ("sweep --json K", "'K' stands alone", "invoke sweep --json --config K"),
+    ("sweep --config K --json yes", "sweep: --json takes no value", "invoke sweep --config K --json"),
     ("sweep --config K extra", "'extra' belongs to no flag", "invoke sweep --help"),
     ("sweep --config K --conc 4 8", "'8' stands alone; --conc takes one value", "invoke sweep --config K --conc 4,8"),
     ("sweep --config K -- --json", "nothing after -- reaches a verb: --json", "invoke sweep --config K --json"),
     ("sweep --config --", "sweep: --config needs a value", "invoke sweep --config KEY"),
     ("sweep --config K -- more", "nothing after -- reaches a verb: more", "invoke sweep --config K"),
-    ("--dry sweep --config K", "the dry run is a verb: plan", "invoke plan --config KEY"),
-    ("sweep --config K --dry", "the dry run is a verb: plan", "invoke plan --config KEY"),
+    ("--dry sweep --config K", "the dry run is a verb: plan", "invoke plan --config K"),
+    ("sweep --config K --dry", "the dry run is a verb: plan", "invoke plan --config K"),
     ("-eR sweep", "the dry run is a verb: plan", "invoke plan --config KEY"),
     ("--list stages", "no group of verbs 'stages'; there are: config, inventory, lab, stage", "invoke --list stage"),
+    ("--list zzz", "no group of verbs 'zzz'", "invoke --list"),
+    (
+        "sweep --config K --no-fail-fast",
+        "no flag --no-fail-fast; without --fail-fast it is off",
+        "invoke sweep --config K",
+    ),
+    ("sweep --no-fail-fst", "sweep has no flag --no-fail-fst; without --fail-fast it is off", "invoke sweep"),
+    ("sweep --no-config", "sweep has no flag --no-config; did you mean --config?", "invoke sweep --config KEY"),
+    ("help paln", "no verb 'paln'; did you mean plan?", "invoke --help plan"),
+    ("help stage imag", "did you mean stage.image?", "invoke --help stage.image"),
+    ("help frobnicate", "no verb 'frobnicate'", "invoke --list"),
+    ("help --list", "help takes the name of a verb", "invoke --list"),
+    ("–-config K sweep", "–-config starts with EN DASH (U+2013)", "invoke sweep --config K"),
+    ("sweep –-config K", "–-config starts with EN DASH (U+2013)", "invoke sweep --config K"),
+    ("sweep —config K", "—config starts with EM DASH (U+2014)", "invoke sweep --config K"),
+    ("sweep -–config K", "-–config starts with EN DASH (U+2013)", "invoke sweep --config K"),
+    ("sweep −−conifg K", "−−conifg starts with MINUS SIGN (U+2212)", "invoke sweep --config K"),
+    ("sweep – K", "starts with EN DASH", "invoke sweep --config K"),
+    ("stage image", "a verb of a group is one word: stage.image", "invoke stage.image"),
+    ("lab up --nodes 2", "a verb of a group is one word: lab.up", "invoke lab.up --nodes 2"),
+    ("lab staus", "a verb of a group is one word: lab.status", "invoke lab.status"),
+    ("health lab up", "a verb of a group is one word: lab.up", "invoke health lab.up"),
+    ("sweep --tail 5", "sweep has no flag --tail; it belongs to logs", "invoke sweep --help"),
+    ("--tail 5", "--tail is a flag of logs, and no verb is given", "invoke logs --tail 5"),
+    ("--json", "--json is a flag of plan, sweep, ", "invoke --list"),
+    ("plan -", "plan: - stands alone; nothing is read from stdin", "invoke plan"),
+    ("plan --inv a.yaml", "plan has no flag --inv; did you mean --inventory?", "invoke plan --inventory a.yaml"),
+    ("sweep --resume x", "sweep has no flag --resume", "invoke sweep --help"),
+    ("--verbose plan", "invoke has no flag --verbose", "invoke --help"),
+    ("exec uptime", "is it meant for --cmd?", "invoke exec --cmd uptime"),
+    ("exec df / --json", "is it meant for --cmd?", "invoke exec --cmd 'df /' --json"),
+    ("exec --json -- df -x", "nothing after -- reaches a verb: df -x", "invoke exec --json --cmd 'df -x'"),
+    ("cp tune.sh /tmp/", "is it meant for --source?", "invoke cp --source tune.sh --target /tmp/"),
+    ("down latest", "is it meant for --run?", "invoke down --run latest"),
+    ("logs decode0", "is it meant for --role?", "invoke logs --role decode0"),
+    ("lab.up 4", "is it meant for --nodes?", "invoke lab.up --nodes 4"),
+    ("completion zsh", "is it meant for --shell?", "invoke completion --shell zsh"),
+    ("sweep K 4,8", "is it the config key?", "invoke sweep --config K --conc 4,8"),
+    ("sweeep K --confg L", "no verb 'sweeep'; did you mean sweep?", "invoke sweep --help"),
+    ("swep --json K --trail", "no verb 'swep'", "invoke sweep --json --config K --trial"),
+    ("plan --conc= --json", "--conc was given an empty value", "invoke plan --conc 4,8 --json"),
+    ("-f nofile.txt", "-f FILE.yaml", "invoke sweep --config nofile.txt"),
 ]
 
 
-@pytest.mark.parametrize(("line", "what", "next_line"), REFUSED, ids=[case[0] for case in REFUSED])
+@pytest.mark.parametrize(("line", "what", "next_line"), REFUSED, ids=[case[0][:60] for case in REFUSED])
 def test_refuses_with_what_is_wrong_and_what_to_type(line: str, what: str, next_line: str) -> None:
     said = refused(line)
     assert what in said
-    assert said.splitlines()[-1].partition(": ")[2].partition("   ")[0] == next_line
+    assert advised(said) == next_line
+    assert check(shlex.split(next_line), VERBS, CORE) is None
 
 
-@pytest.mark.parametrize("line", [case[0] for case in REFUSED if "KEY" not in case[2] and "…" not in case[2]])
-def test_what_it_says_to_type_is_accepted(line: str) -> None:
-    advice = refused(line).splitlines()[-1].partition(": ")[2].partition("   ")[0].replace(" N", " 3")
-    assert check(advice.split(), VERBS, CORE) is None, advice
+def advised(said: str) -> str:
+    """The command that the last line of a message says to type."""
+    return said.splitlines()[-1].partition(": ")[2].partition("   ")[0]
+
+
+def test_an_empty_word_is_a_variable_that_is_not_set() -> None:
+    for argv, line in ((["plan", "", "--json"], "invoke plan --json"), ([""], "invoke")):
+        said = str(check(["invoke", *argv], VERBS, CORE))
+        assert "an empty word; is a shell variable not set?" in said
+        assert advised(said) == line
+
+
+def test_a_flag_and_its_value_in_one_pair_of_quotes() -> None:
+    said = str(check(["invoke", "plan", "--config K", "--json"], VERBS, CORE))
+    assert said == "plan: '--config K' is one word; its quotes are too many\ntype: invoke plan --config K --json"
+
+
+def test_what_does_not_print_is_escaped() -> None:
+    said = str(check(["invoke", "plan", "--zz\nzz\x1b[2J"], VERBS, CORE))
+    assert said == "plan has no flag --zz\\nzz\\x1b[2J\nsee its flags: invoke plan --help"
+
+
+def test_a_line_that_is_too_long_to_type_is_not_advised() -> None:
+    argv = ["invoke", "sweeep", "--config", HUGE, "--arm", HUGE, "--limit", HUGE, "--inventory", HUGE, "--limit", HUGE]
+    assert str(check(argv, VERBS, CORE)) == "no verb 'sweeep'; did you mean sweep?\nsee: invoke --list"
+
+
+PARTS = [
+    *VERBS,
+    *sorted({flag for verb in VERBS.values() for flag in verb.flags}),
+    *("lab", "help", "swep", "K", "latest", "node1", "4", "4,8", "-5", "１２", "many", "", "-", "--", "–-config", "—"),
+    *("x.yaml", "a b", "--config K", "-x", "-f", "-h", "-D", "--list", "--help", "--dry", "--echo", "--no-json"),
+    *("--confg", "--con=K", "--zzz=1", "--config=", "--conc=0", "--json=yes", "--tail=-5"),
+    *(HUGE, "x" * 5000, "y " * 2500),
+]
+
+
+@given(st.lists(st.sampled_from(PARTS), min_size=1, max_size=7))
+@settings(max_examples=600, deadline=None, derandomize=True)
+def test_whatever_is_typed_what_the_guard_says_to_type_is_accepted(words: list[str]) -> None:
+    refusal = check(["invoke", *words], VERBS, CORE)
+    if refusal is None:
+        return
+    said = str(refusal)
+    assert advised(said).startswith("invoke")
+    assert check(shlex.split(advised(said)), VERBS, CORE) is None, said
+    assert max(map(len, said.splitlines())) < 1300
 
 
 ACCEPTED = [
@@ -105,8 +210,10 @@ ACCEPTED = [
     "health ps",
     "health --json ps --json",
     "health --limit a --limit b,c",
-    "logs --tail -5",
+    "logs --tail 0",
     "logs --tail=5 --role decode0",
+    "plan --conc 4,8 --conc 1000000",
+    "lab.up --nodes 99",
     "config.expand --config K --from master.yaml --evals none",
     "stage --config K",
     "stage.image --config K",
@@ -144,6 +251,8 @@ DETOURS = [
     ("", ["--list"]),
     ("help", ["--list"]),
     ("help sweep", ["--help", "sweep"]),
+    ("help stage image", ["--help", "stage.image"]),
+    ("help lab.up", ["--help", "lab.up"]),
     ("sweep --help", ["--help", "sweep"]),
     ("sweep -h", ["--help", "sweep"]),
     ("sweep --config --help", ["--help", "sweep"]),
@@ -162,8 +271,10 @@ def test_pleas_for_help_do_no_work(line: str, instead: list[str]) -> None:
 
 
 def test_verbs_come_from_the_collection() -> None:
-    assert VERBS["sweep"].flags["--conc"] == Flag("--conc", many=True)
-    assert VERBS["logs"].flags["--tail"] == Flag("--tail", number=True)
+    assert VERBS["sweep"].flags["--limit"] == Flag("--limit", many=True)
+    assert VERBS["sweep"].flags["--conc"] == Flag("--conc", many=True, number=NUMBERS["--conc"])
+    assert VERBS["logs"].flags["--tail"] == Flag("--tail", number=NUMBERS["--tail"])
+    assert NUMBERS["--nodes"].most == MOST_NODES
     assert VERBS["stage"].flags == VERBS["stage.image"].flags
     assert CORE.flags["-f"] == CORE.flags["--config"] == Flag("--config")
 
@@ -316,14 +427,41 @@ def test_an_empty_value_is_no_value(words: str) -> None:
     assert "was given an empty value; is a shell variable not set?\ntype: invoke " in found.stderr
 
 
-@pytest.mark.parametrize("settings", ["run: 5", "tasks: 5", "fleet: {1: 2}", "1: 2"])
-def test_what_invoke_makes_of_its_settings_is_one_message(project: Path, settings: str) -> None:
+@pytest.mark.parametrize("written", ["run: 5", "tasks: 5", "fleet: {1: 2}", "1: 2"])
+def test_what_invoke_makes_of_its_settings_is_one_message(project: Path, written: str) -> None:
     tasks = (ROOT / "tasks.py").read_text()
     (project / "tasks.py").write_text(tasks)
-    (project / "invoke.yaml").write_text(settings + "\n")
+    (project / "invoke.yaml").write_text(written + "\n")
     _, stderr = (waiting := start(project, "plan")).communicate(timeout=60)
     assert waiting.returncode == 2
     assert "Traceback" not in stderr
+
+
+def test_a_settings_file_that_is_not_there_and_a_variable_of_no_setting_are_told() -> None:
+    found = invoke("-f", "nofile.yaml", "plan", "--config", KEY, INVOKE_FLEET_INVENTROY="x")
+    assert (found.returncode, found.stdout) == (2, "")
+    assert found.stderr.splitlines() == [
+        "nofile.yaml: 1 fault",
+        "      no such file; -f and INVOKE_RUNTIME_CONFIG name a file of settings; did you mean invoke.yaml?",
+        "environment: 1 fault",
+        "      INVOKE_FLEET_INVENTROY  no such setting; did you mean INVOKE_FLEET_INVENTORY?",
+        "nothing was started",
+    ]
+    assert invoke("--list", INVOKE_RUNTIME_CONFIG="nofile.yaml").returncode == 0
+
+
+def test_the_file_of_f_is_read_and_its_faults_have_lines(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text("fleet:\n  inventory: of-the-file.yaml\n  timeouts: {connect: 10}\n")
+    variables = {"INVOKE_FLEET_TIMEOUTS_CONNECT": "5s", "INVOKE_FLEET_INVENTORY": "of-the-variable.yaml"}
+    found = invoke("-f", str(path), "plan", "--config", KEY, **variables)
+    assert "inventory: of-the-file.yaml: no such file" in found.stderr
+    assert found.returncode == 2
+    path.write_text("fleet:\n  recipes: 5\n")
+    found = invoke("plan", "--config", KEY, INVOKE_RUNTIME_CONFIG=str(path), **variables)
+    assert found.stderr == f"{path}: 1 fault\n  :2  recipes: 5  a path expected\nnothing was started\n"
+    found = invoke("plan", "--config", KEY, **variables)
+    assert "inventory: of-the-variable.yaml: no such file" in found.stderr
 
 
 def test_a_core_flag_that_invoke_cannot_read_is_one_message() -> None:

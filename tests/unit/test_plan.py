@@ -208,6 +208,17 @@ def test_what_the_engine_refuses_is_a_reason(tmp_path: Path):
         plan.build(load.recipe(KEY, folder), build.inventory(), folder)
 
 
+def test_what_was_not_started_is_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object) -> None:
+        raise PlanError("no such thing")
+
+    monkeypatch.setattr(plan, "_arm_plan", refused)
+    with pytest.raises(PlanError) as told:
+        made()
+    assert str(told.value).count("no such thing") == 2
+    assert str(told.value).count("nothing was started") == 1
+
+
 def test_reasons_of_all_arms_come_together():
     with pytest.raises(PlanError) as caught:
         made(inventory=build.inventory(build.host(1)))

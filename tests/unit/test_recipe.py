@@ -172,7 +172,9 @@ def test_keys_are_the_stems_but_for_reserved_names(tmp_path: Path) -> None:
         (tmp_path / name).write_text("x: 1\n")
     (tmp_path / "models").mkdir()
     assert load.recipe_keys(tmp_path) == ["a", "b"]
-    assert load.recipe_keys(tmp_path / "none") == []
+    for nowhere in (tmp_path / "none", tmp_path / "a.yaml"):
+        with pytest.raises(UsageError, match=r"recipes are looked for here: .*\nanother folder: fleet\.recipes"):
+            load.recipe_keys(nowhere)
 
 
 def test_an_unknown_key_lists_the_keys_nearest_first() -> None:

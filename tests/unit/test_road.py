@@ -209,6 +209,27 @@ def test_ctrl_c_anywhere_brings_logs_home_and_stops_our_containers(
     assert made.folder.summary_json.exists()
 
 
+@pytest.mark.parametrize("error", [BrokenPipeError(32, "Broken pipe"), OSError(5, "Input/output error")], ids=str)
+def test_a_terminal_or_pipe_that_is_gone_keeps_no_container_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: OSError
+) -> None:
+    """`invoke sweep | tee log` and ^C: tee is gone before we are."""
+    world, made = a_road(tmp_path)
+    interrupted(monkeypatch, "ready", True)
+    tell = world.told.line
+
+    def line(text: str) -> None:
+        tell(text)
+        if text.startswith("interrupted"):
+            raise error
+
+    monkeypatch.setattr(world.told, "line", line)
+    with pytest.raises(Interrupted):
+        made.go()
+    assert left(world) == []
+    assert made.folder.log("1p1d-mtp3", "decode0").exists()
+
+
 def test_a_second_ctrl_c_leaves_at_once_and_says_how_to_clear(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     world, made = a_road(tmp_path)
     interrupted(monkeypatch, "ready", True)

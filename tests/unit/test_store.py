@@ -77,6 +77,46 @@ def test_an_unknown_run_without_any_run(tmp_path: Path) -> None:
         store.open(tmp_path, "2026")
 
 
+def test_a_folder_for_runs_is_tried_and_left_as_it_was(tmp_path: Path) -> None:
+    store.usable(tmp_path / "new" / "results")
+    assert list((tmp_path / "new" / "results").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("call", "number", "why", "first"),
+    [
+        ("mkdir", errno.EACCES, "Permission denied", "who owns it?  ls -ld {root}"),
+        ("mkdir", errno.EROFS, "Read-only file system", "mounted read-only: use another results folder"),
+        ("fsync", errno.ENOSPC, "No space left on device", "free some space there"),
+        ("write", errno.EDQUOT, "Disk quota exceeded", "the quota is used up: free some space"),
+        ("mkdir", errno.ENAMETOOLONG, "File name too long", None),
+    ],
+)
+def test_a_folder_where_no_run_can_be_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, number: int, why: str, first: str | None
+) -> None:
+    monkeypatch.setattr(Path if call == "mkdir" else os, call, failing(number))
+    with pytest.raises(UsageError) as told:
+        store.usable(tmp_path)
+    monkeypatch.undo()
+    hints = ([first.format(root=tmp_path)] if first else []) + [store.ELSEWHERE]
+    assert str(told.value).splitlines() == [f"{tmp_path}: no run can be kept there: {why}", *hints]
+    assert told.value.exit_code == 2
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_is_no_folder_for_runs(tmp_path: Path) -> None:
+    path = tmp_path / "results"
+    path.write_text("")
+    for root in (path, path / "below"):
+        with pytest.raises(UsageError, match=r"no run can be kept there: not a folder\nanother folder: fleet\.results"):
+            store.usable(root)
+    with pytest.raises(UsageError, match=r"is not a folder, so no runs are kept there\nanother folder: fleet\.results"):
+        store.open(path)
+    with pytest.raises(UsageError, match=r"there is no such folder\nstart one: .*\nanother folder: fleet\.results"):
+        store.open(tmp_path / "nowhere")
+
+
 def test_an_ambiguous_beginning_lists_the_runs(tmp_path: Path) -> None:
     for digits in ("aaaaaa", "bbbbbb"):
         store.create(tmp_path, "k", digits, NOW)
