@@ -20,6 +20,7 @@ FLAGS = {
     "trial": "a small load that proves the chain works, its numbers are never a measurement (default: off)",
     "fail_fast": "stop at the first invalid point (default: off)",
     "keep_going": "go on after an invalid point or a dead service (this is the default)",
+    "watch": "ask again every second and show it live, until ^C (default: ask once)",
     "json": "print JSON for scripts (default: text for eyes)",
     "run": "a run's name or its beginning, or latest (default: what runs, else the latest)",
     "host": "only this host (default: all)",
@@ -106,11 +107,13 @@ def sweep(
 
 
 @verb(but(config=f"{KEY}: asks for its image and model, too (default: none)"), many=["limit"])
-def health(c: Any, config: str = "", limit: Many = None, inventory: str = "", json: bool = False) -> int | None:
+def health(
+    c: Any, config: str = "", limit: Many = None, inventory: str = "", watch: bool = False, json: bool = False
+) -> int | None:
     """Ask each host and each running service how it is; 0 only if all is well."""
     from fleet import verbs
 
-    return verbs.health(settings(c, inventory), config=config, limit=words(limit), json=json)
+    return verbs.health(settings(c, inventory), config=config, limit=words(limit), watch=watch, json=json)
 
 
 @verb(FLAGS, many=["limit"])

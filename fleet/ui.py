@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TextIO
+from datetime import datetime
+from textwrap import wrap
+from typing import Any, Protocol, TextIO
 
+from rich.cells import cell_len
 from rich.console import Console, Group
 from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bars
-from rich.table import Table
 from rich.text import Text
 
 from fleet import profile
@@ -28,7 +31,7 @@ from fleet.results import report
 from fleet.results.record import Record
 from fleet.stages import everyone
 from fleet.stages import health as healths
-from fleet.stages.health import Health, HostHealth
+from fleet.stages.health import Health, HostHealth, ServiceHealth
 from fleet.stages.preflight import Findings
 
 WIDTH = 100
@@ -57,16 +60,23 @@ def as_json(value: Any) -> None:
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Left-aligned columns with two spaces between, no lines, nothing cut off: as easy to read as to cut."""
-    shown = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for column in columns:
-        shown.add_column(column, no_wrap=True)
-    for row in rows:
-        shown.add_row(*(Text(str(cell)) for cell in row))
+    head, *lines = aligned([columns, *rows])
     out = console()
     out.width = UNBOUNDED
-    with out.capture() as text:
-        out.print(shown)
-    say("\n".join(line.rstrip() for line in text.get().rstrip("\n").split("\n")))
+    out.print(Text(head, style="bold"))
+    if lines:
+        say("\n".join(lines))
+
+
+def aligned(rows: Sequence[Sequence[object]]) -> list[str]:
+    """Rows as lines with their cells below each other. The last cell of a row that is shorter than the others is free
+    to run on."""
+    texts = [[str(cell) for cell in row] for row in rows]
+    most = max(map(len, texts))
+    fixed = [row if len(row) == most else row[:-1] for row in texts]
+    widths = [max((cell_len(row[at]) for row in fixed if at < len(row)), default=0) for at in range(most)]
+    padded = ([cell + " " * (widths[at] - cell_len(cell)) for at, cell in enumerate(row)] for row in texts)
+    return ["  ".join(row).rstrip() for row in padded]
 
 
 def record_line(record: Record) -> str:
@@ -200,31 +210,44 @@ def _workers(block: Any) -> str:
     return f"{block['num-worker']} × tp{block['tp']}" + (" dpa" if block.get("dp-attn") else "")
 
 
+HOST_TITLES = ("host", "ssh", "docker", "GPUs", "disk free", "image", "model", "running")
+SERVICE_TITLES = ("host", "service", "state", "answer", "asked", "run")
+
+
 def health(found: Health) -> None:
     """Hosts, then running services, then what is wrong in words."""
-    titles = ("host", "ssh", "docker", "GPUs", "disk free", "image", "model", "running")
-    table(titles, (_host_row(host, found) for host in found.hosts))
+    table(HOST_TITLES, (_host_row(host, found) for host in found.hosts))
     if found.services:
         say("")
-        rows = [
-            (one.host, one.name, one.state, one.fault or "well", ", ".join(one.asked), one.run)
-            for one in found.services
-        ]
-        table(("host", "service", "state", "answer", "asked", "run"), rows)
-    for host in found.hosts:
-        for why in (*((host.error,) if host.error else ()), *(f"{host.name}: {fault}" for fault in host.faults)):
-            say(why)
-        if host.strangers:
-            say(f"{host.name}: strangers (not touched): {', '.join(host.strangers)}")
-    for why in found.models:
+        table(SERVICE_TITLES, map(_service_row, found.services))
+    for why in _in_words(found):
         say(why)
+    say(_verdict(found))
+
+
+def _service_row(one: ServiceHealth) -> tuple[str, ...]:
+    return one.host, one.name, one.state, one.fault or "well", ", ".join(one.asked), one.run
+
+
+def _in_words(found: Health) -> Iterator[str]:
+    """What is wrong with each host, and with all of them together."""
+    for host in found.hosts:
+        yield from (*((host.error,) if host.error else ()), *(f"{host.name}: {fault}" for fault in host.faults))
+        if host.strangers:
+            yield f"{host.name}: strangers (not touched): {', '.join(host.strangers)}"
+    yield from found.models
+
+
+def _verdict(found: Health) -> str:
     well = sum(host.well for host in found.hosts)
     apart = ", models are not the same" if found.models else ""
-    say(f"{well} of {len(found.hosts)} hosts healthy{apart}" + ("" if found.well else f" (exit {found.code})"))
+    return f"{well} of {len(found.hosts)} hosts healthy{apart}" + ("" if found.well else f" (exit {found.code})")
 
 
 def _host_row(host: HostHealth, found: Health) -> tuple[str, ...]:
     finding = host.findings
+    if host.silence is not None:
+        return host.name, f"no answer since {host.silence:.0f} s"
     if finding is None:
         return (host.name, "yes" if host.reached else "no", *["-"] * 6)
     images = list(finding.images.values())
@@ -249,6 +272,156 @@ def _gpus(finding: Findings) -> str:
         return "none"
     busy = sum(gpu.share > 0.1 for gpu in finding.gpus)
     return f"{len(finding.gpus)} idle" if not busy else f"{busy} of {len(finding.gpus)} busy"
+
+
+# --- health that is watched -----------------------------------------------------------------------------------------
+
+
+class Watched(Protocol):
+    """Where `health --watch` shows what it sees."""
+
+    def show(self, found: Health, at: datetime) -> None:
+        """How all are at this time, UTC."""
+        ...
+
+    def close(self) -> None: ...
+
+
+def watched(hosts: int, *, json: bool = False) -> Watched:
+    """A live table on a terminal; a line a change elsewhere and under CI=1; json: an object a round."""
+    if json:
+        return Rounds()
+    return Board(hosts) if on_terminal() else Changes()
+
+
+class Rounds:
+    """One JSON object a line: what `health --json` prints, and when it was so."""
+
+    def show(self, found: Health, at: datetime) -> None:
+        print(json.dumps({"time": _stamp(at), **found.to_json()}, ensure_ascii=False), flush=True)
+
+    def close(self) -> None:
+        pass
+
+
+class Changes:
+    """A line for each host and service when it is first seen, and when it is otherwise than before."""
+
+    def __init__(self) -> None:
+        self._before: dict[str, str] = {}
+
+    def show(self, found: Health, at: datetime) -> None:
+        now = states(found)
+        for name, state in now.items():
+            if _lasting(state) != _lasting(self._before.get(name, "")):
+                say(f"{_stamp(at)}  {name}: {state}" if name else f"{_stamp(at)}  {state}")
+        for name in self._before.keys() - now.keys():
+            say(f"{_stamp(at)}  {name}: gone")
+        self._before = now
+
+    def close(self) -> None:
+        pass
+
+
+def states(found: Health) -> dict[str, str]:
+    """What is to be said of each host and service, of their models, and of all together under ""."""
+    told = {host.name: _host_state(host, found) for host in found.hosts}
+    told |= {
+        f"{one.name} on {one.host}, run {one.run}": f"{one.state}, {one.fault or 'well'}" for one in found.services
+    }
+    if any(host.findings and host.findings.models for host in found.hosts):
+        told["models"] = "; ".join(found.models) or "the same on all hosts that answer"
+    return told | {"": _verdict(found)}
+
+
+def _host_state(host: HostHealth, found: Health) -> str:
+    error = _one_line(host.error.removeprefix(f"{host.name}: "))
+    if host.silence is not None:
+        return "no answer" + (f": {error}" if error else "")
+    if error:
+        return error
+    cells = [*zip(HOST_TITLES, _host_row(host, found), strict=True)][2:-1]
+    shown = ", ".join(f"{title} {cell}" for title, cell in cells if cell != "-")
+    return f"{'; '.join(host.faults) or 'well'}   {shown}"
+
+
+def _one_line(text: str) -> str:
+    return "; ".join(line.strip() for line in text.splitlines())
+
+
+def _lasting(state: str) -> str:
+    """What is left of a state without what changes all the time: shares, sizes, offsets, how long ago it was, and the
+    reason why a host is silent after the first."""
+    state = re.sub("^no answer: .*", "no answer, and why", state)
+    return re.sub(r"[+-]?\d+\.\d+|\d+ ?(%|[MG]B\b)|(?<=\)) [\w ]+ ago\b", "", state)
+
+
+def _stamp(at: datetime) -> str:
+    return at.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+class Board:
+    """A terminal's whole screen, drawn anew each round; the last state stays behind as `health` prints it."""
+
+    def __init__(self, hosts: int) -> None:
+        self._last: Health | None = None
+        self._live = Live(Text(f"asking {hosts} hosts"), console=console(), screen=True, auto_refresh=False)
+        self._live.start(refresh=True)
+
+    def show(self, found: Health, at: datetime) -> None:
+        self._last = found
+        size = self._live.console.size
+        self._live.update(Group(*board(found, at, size.width, size.height)), refresh=True)
+
+    def close(self) -> None:
+        self._live.stop()
+        if self._last:
+            health(self._last)
+
+
+def board(found: Health, at: datetime, width: int, height: int) -> list[Text]:
+    """The same as `health`, verdict first, in lines that fit: where there are too many, hosts and services that are
+    well are only counted."""
+    lines = _board(found, at, width)
+    if len(lines) > height:
+        lines = _board(found, at, width, only_ill=True)
+    return lines if len(lines) <= height else [*lines[: height - 1], Text("…", no_wrap=True)]
+
+
+def _board(found: Health, at: datetime, width: int, *, only_ill: bool = False) -> list[Text]:
+    hosts = [host for host in found.hosts if not (only_ill and host.well)]
+    services = [one for one in found.services if not (only_ill and one.well)]
+    lines = [
+        _cut(f"{_verdict(found)}   {at:%H:%M:%S} UTC   ^C ends", width, "bold green" if found.well else "bold red")
+    ]
+    lines += _rows(HOST_TITLES, [(_host_row(host, found), host.well) for host in hosts], width)
+    lines += _rows(SERVICE_TITLES, [(_service_row(one), one.well) for one in services], width)
+    if only_ill:
+        left = len(found.hosts) + len(found.services) - len(hosts) - len(services)
+        lines.append(_cut(f"… {left} more hosts and services are well", width))
+    for why in _in_words(found):
+        lines += [
+            _cut(part, width) for line in why.splitlines() for part in wrap(line, width, break_on_hyphens=False) or [""]
+        ]
+    return lines
+
+
+def _rows(titles: Sequence[str], rows: Sequence[tuple[Sequence[str], bool]], width: int) -> list[Text]:
+    """A table's lines; rows of what is not well are red."""
+    if not rows:
+        return []
+    head, *lines = aligned([titles, *(row for row, _ in rows)])
+    told = [_cut(line, width, "" if well else "red") for line, (_, well) in zip(lines, rows, strict=True)]
+    return [_cut("", width), _cut(head, width, "bold"), *told]
+
+
+def _cut(line: str, width: int, style: str = "") -> Text:
+    text = Text(line, style=style, no_wrap=True, overflow="ellipsis")
+    text.truncate(width, overflow="ellipsis")
+    return text
+
+
+# --- a sweep under way ----------------------------------------------------------------------------------------------
 
 
 class Plain:
@@ -345,4 +518,9 @@ def progress(*, json: bool = False) -> Progress:
     """Live on a terminal, plain lines elsewhere and under CI=1. json: stdout is for JSON, so lines go to stderr."""
     if json:
         return Plain(sys.stderr)
-    return Screen() if sys.stdout.isatty() and not os.environ.get("CI") else Plain()
+    return Screen() if on_terminal() else Plain()
+
+
+def on_terminal() -> bool:
+    """Whether somebody looks on: stdout is a terminal and CI is not set."""
+    return sys.stdout.isatty() and not os.environ.get("CI")

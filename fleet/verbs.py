@@ -8,7 +8,7 @@ from __future__ import annotations
 import json as jsons
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,7 +17,7 @@ from typing import get_args
 from fleet import difference, ui
 from fleet import plan as plans
 from fleet.docker import Container
-from fleet.errors import FleetError, HostError, PlanError, PreflightError, UsageError, shown
+from fleet.errors import FleetError, HostError, Interrupted, PlanError, PreflightError, UsageError, shown
 from fleet.hosts.base import Outcome
 from fleet.lab import image, packages
 from fleet.lab.lab import Lab
@@ -28,6 +28,7 @@ from fleet.model.limits import LAST_FAILED
 from fleet.model.near import did_you_mean, nearest
 from fleet.model.remarks import remarks
 from fleet.plan import Plan
+from fleet.progress import Silent
 from fleet.results import lastfailed, store
 from fleet.results.record import latest
 from fleet.results.store import RunFolder
@@ -36,6 +37,7 @@ from fleet.settings import Settings, duration, near
 from fleet.stages import collect, everyone, teardown
 from fleet.stages import health as healths
 from fleet.stages import stage as stages
+from fleet.stages.monitor import Monitor
 from fleet.stages.road import Road
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -199,10 +201,14 @@ def _tell_results(folder: RunFolder, json: bool) -> None:
     ui.say(f"results: {near(folder.path)}   summary: {near(folder.summary_text)}")
 
 
-def health(settings: Settings, *, config: str = "", limit: Sequence[str] = (), json: bool = False) -> int | None:
-    """0 only if every host and every service of ours is well, else 3."""
+def health(
+    settings: Settings, *, config: str = "", limit: Sequence[str] = (), watch: bool = False, json: bool = False
+) -> int | None:
+    """0 only if every host and every service of ours is well, else 3. watch: again every second, until ^C: 130."""
     inventory = _inventory(settings, limit)
     made = _plan(settings, inventory, config) if config else None
+    if watch:
+        return _watch(settings, inventory, made, json)
     with _session(settings, inventory, json=json) as session:
         found = healths.health(session, made)
     lastfailed.write(settings.results, "health", found.failed)
@@ -211,6 +217,25 @@ def health(settings: Settings, *, config: str = "", limit: Sequence[str] = (), j
     else:
         ui.health(found)
     return found.code
+
+
+def _watch(settings: Settings, inventory: Inventory, made: Plan | None, json: bool) -> int:
+    """Whoever is not well at the end is who failed last."""
+    failed: tuple[str, ...] = ()
+    try:
+        with (
+            connect(inventory, settings, Silent()) as session,
+            Monitor(session, made) as monitor,
+            closing(ui.watched(len(monitor.hosts), json=json)) as shown,
+        ):
+            for found in monitor.rounds():
+                failed = found.failed
+                shown.show(found, datetime.now(UTC))
+    except KeyboardInterrupt:
+        pass
+    finally:
+        lastfailed.write(settings.results, "health", failed)
+    return Interrupted.exit_code
 
 
 def ps(settings: Settings, *, limit: Sequence[str] = (), json: bool = False) -> int | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +23,10 @@ Known = dict[tuple[str, str, str], tuple[ArmPlan, Service]]
 
 @dataclass(frozen=True)
 class HostHealth:
-    """One host. `faults` is empty when all is well; `error`: why it could not be asked; `reached`: by SSH."""
+    """One host. `faults` is empty when all is well; `error`: why it could not be asked; `reached`: by SSH.
+
+    `silence`: seconds since it last answered, while it is watched and does not.
+    """
 
     name: str
     findings: Findings | None
@@ -31,10 +34,11 @@ class HostHealth:
     error: str = ""
     reached: bool = True
     strangers: tuple[str, ...] = ()
+    silence: float | None = None
 
     @property
     def well(self) -> bool:
-        return not self.faults and not self.error
+        return not self.faults and not self.error and self.silence is None
 
 
 @dataclass(frozen=True)
@@ -88,6 +92,8 @@ class Health:
 def _host_json(host: HostHealth) -> dict[str, Any]:
     found = host.findings
     told: dict[str, Any] = {"name": host.name, "well": host.well, "error": host.error, "faults": list(host.faults)}
+    if host.silence is not None:
+        told["silent_s"] = round(host.silence)
     if found:
         told |= {
             "ssh_ms": round(found.seconds * 1000),
@@ -106,13 +112,36 @@ def _host_json(host: HostHealth) -> dict[str, Any]:
 
 def health(session: Session, plan: Plan | None) -> Health:
     """All hosts of the inventory, or those of a plan with what it needs of them; then every running service of ours."""
-    wanted = preflight.needs(plan) if plan else {name: Needs() for name in session.names}
-    found = preflight.look(session, wanted)
-    by_name = {host.name: host for host in session.inventory.hosts}
-    stage = typed(plan, "stage") if plan else ""
-    hosts = tuple(_host(by_name[name], wanted[name], finding, stage) for name, finding in found.items())
-    services = tuple(_services(session, plan, found))
-    return Health(hosts, services, tuple(_models(wanted, found)))
+    questions = Questions.about(session, plan)
+    found = preflight.look(session, questions.wanted)
+    return questions.told(found, _services(session, questions, found))
+
+
+@dataclass(frozen=True)
+class Questions:
+    """What each host is asked, and what the answers come to."""
+
+    hosts: dict[str, Host]
+    wanted: dict[str, Needs]
+    known: Known
+    stage: str
+
+    @classmethod
+    def about(cls, session: Session, plan: Plan | None) -> Questions:
+        wanted = preflight.needs(plan) if plan else {name: Needs() for name in session.names}
+        hosts = {host.name: host for host in session.inventory.hosts}
+        return cls(hosts, wanted, _planned(plan), typed(plan, "stage") if plan else "")
+
+    def host(self, name: str, finding: Findings | FleetError) -> HostHealth:
+        return _host(self.hosts[name], self.wanted[name], finding, self.stage)
+
+    def services(self, machine: Machine, containers: Sequence[Container]) -> list[ServiceHealth]:
+        """Our containers on one host, asked one after the other."""
+        return [_ask(machine, container, self.known) for container in containers]
+
+    def told(self, found: Mapping[str, Findings | FleetError], services: Iterable[ServiceHealth]) -> Health:
+        hosts = tuple(self.host(name, finding) for name, finding in found.items())
+        return Health(hosts, tuple(services), tuple(models_apart(self.wanted, found)))
 
 
 def _host(host: Host, want: Needs, finding: Findings | FleetError, stage: str) -> HostHealth:
@@ -125,7 +154,8 @@ def _host(host: Host, want: Needs, finding: Findings | FleetError, stage: str) -
     return HostHealth(host.name, finding, tuple(faults), strangers=finding.strangers)
 
 
-def _models(wanted: dict[str, Needs], found: dict[str, Findings | FleetError]) -> list[str]:
+def models_apart(wanted: Mapping[str, Needs], found: Mapping[str, Findings | FleetError]) -> list[str]:
+    """Models that are not the same on all hosts that answered."""
     good = {name: finding for name, finding in found.items() if not isinstance(finding, FleetError)}
     told = []
     for model in dict.fromkeys(name for need in wanted.values() for name in need.models):
@@ -134,13 +164,14 @@ def _models(wanted: dict[str, Needs], found: dict[str, Findings | FleetError]) -
     return told
 
 
-def _services(session: Session, plan: Plan | None, found: dict[str, Findings | FleetError]) -> list[ServiceHealth]:
+def _services(
+    session: Session, questions: Questions, found: Mapping[str, Findings | FleetError]
+) -> list[ServiceHealth]:
     """Our containers on the hosts that answer, each host asked at the same time."""
     ours = {host: one.ours for host, one in found.items() if not isinstance(one, FleetError) and one.ours}
-    known = _planned(plan)
 
     def act(machine: Machine) -> list[ServiceHealth]:
-        return [_ask(machine, container, known) for container in ours[machine.name]]
+        return questions.services(machine, ours[machine.name])
 
     most = max(map(len, ours.values()), default=1)
     answers = session.each(ours, act, timeout=4 * ANSWER_SECONDS * most)

@@ -104,17 +104,15 @@ def find(machine: Machine, want: Needs) -> Findings:
     host = machine.host
     # The first command opens the connection: it would count as clock offset.
     machine.probe(probes.CLOCK)
-    began = time.time()
-    clock = machine.probe(probes.CLOCK)
-    done = time.time()
+    offset, seconds = clock(machine)
     prefix = machine.docker_prefix()
     info = docker.parse_info(machine.docker(docker.info_argv()).out)
     root = str(info.get("DockerRootDir", "/var/lib/docker"))
     return Findings(
-        seconds=done - began,
+        seconds=seconds,
         docker=str(info.get("ServerVersion", "")),
         sudo=bool(prefix),
-        clock_offset_s=None if clock is None else probes.clock_offset(clock, began, done)[0],
+        clock_offset_s=offset,
         ports=machine.probe(probes.PORTS),
         disk=_disk(machine, root, host.scratch),
         missing_devices=machine.probe(probes.missing(*devices(host))) if devices(host) else (),
@@ -124,6 +122,17 @@ def find(machine: Machine, want: Needs) -> Findings:
         containers=tuple(docker.parse_ps(machine.docker(docker.ps_argv()).out)),
         facts=machine.probe(probes.FACTS),
     )
+
+
+def clock(machine: Machine, *, timeout: float = 0) -> tuple[float | None, float]:
+    """How many seconds a host's clock is ahead, None if it cannot be read, and the seconds that asking took.
+
+    The offset may be wrong by half of these. The connection is to be open before.
+    """
+    began = time.time()
+    read = machine.probe(probes.CLOCK, timeout=timeout)
+    done = time.time()
+    return None if read is None else probes.clock_offset(read, began, done)[0], done - began
 
 
 def _disk(machine: Machine, *paths: str) -> dict[str, int]:

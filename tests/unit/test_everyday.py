@@ -6,17 +6,20 @@ import json
 import re
 import shutil
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 
 import pytest
 
 from fleet import plan as plans
-from fleet import provision, verbs
+from fleet import provision, ui, verbs
 from fleet.errors import CommandFailed, FileFaults, FleetError, HostError, PreflightError, Unreachable, UsageError
 from fleet.hosts.fake import Fake
 from fleet.model import load
 from fleet.results import lastfailed
 from fleet.settings import Settings, near
+from fleet.stages import monitor
+from fleet.stages.health import Health
 from tests.unit.describing import MTP, ROOT, VLLM, edited
 from tests.world import KEY, World
 
@@ -292,6 +295,35 @@ def test_health_says_who_failed_last(desk: Settings, world: World, capsys: Captu
     assert verbs.health(desk, limit=["rack1"]) == 0
     with pytest.raises(UsageError, match="no host failed in the latest health"):
         verbs.health(desk, limit=["@last-failed"])
+
+
+class Impatient:
+    """Somebody who presses ^C at the third look."""
+
+    def __init__(self) -> None:
+        self.seen: list[Health] = []
+        self.closed = False
+
+    def show(self, found: Health, at: datetime) -> None:
+        self.seen.append(found)
+        if len(self.seen) == 3:
+            raise KeyboardInterrupt
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def test_watching_ends_with_130_and_keeps_who_failed(
+    desk: Settings, world: World, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    world.nodes["mi355x-03"].first = [(lambda _: True, Unreachable("refused", where="mi355x-03"))]
+    monkeypatch.setattr(monitor, "EVERY", 0.01)
+    shown = Impatient()
+    monkeypatch.setattr(ui, "watched", lambda hosts, json: shown)
+    assert verbs.health(desk, watch=True, limit=["mi355x-03,mi355x-04"]) == 130
+    assert ([len(one.hosts) for one in shown.seen], shown.closed) == ([2, 2, 2], True)
+    assert lastfailed.read(desk.results) == ["mi355x-03"]
+    assert capsys.readouterr() == ("", "")
 
 
 def test_a_preflight_says_who_failed_last(desk: Settings, world: World, capsys: Captured) -> None:

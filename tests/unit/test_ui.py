@@ -12,6 +12,8 @@ import termios
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -19,9 +21,9 @@ import pytest
 from fleet import ui
 from fleet.docker import Container
 from fleet.errors import HostError
-from fleet.stages.health import health
+from fleet.stages.health import Health, HostHealth, health
 from tests.judged import a_record, invalid
-from tests.world import World
+from tests.world import RUN, World
 
 
 def test_plain_is_one_line_an_event_and_silent_while_it_goes_on() -> None:
@@ -90,6 +92,158 @@ def test_health_is_a_table_then_words(capsys: pytest.CaptureFixture[str]) -> Non
         "mi355x-02: its clock is off by +5.0 s; type: chronyc makestep there",
         "0 of 2 hosts healthy (exit 3)",
     ]
+
+
+# --- health that is watched -----------------------------------------------------------------------------------------
+
+
+AT = datetime(2026, 11, 30, 21, 14, 7, tzinfo=UTC)
+STAMP = "2026-11-30T21:14:07Z"
+SILENT = HostHealth("mi355x-02", None, (), reached=False, silence=12.4)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    made = World()
+    made.running(tmp_path)
+    return made
+
+
+def looked(world: World) -> Health:
+    return health(world.session, world.plan)
+
+
+def without(found: Health, silent: HostHealth = SILENT) -> Health:
+    """The same with the second host silent."""
+    return replace(found, hosts=(found.hosts[0], silent))
+
+
+def test_a_short_row_may_run_on() -> None:
+    assert ui.aligned([("a", "bb", "c"), ("1", "no answer since 12 s"), ("22", "3", "4")]) == [
+        "a   bb  c",
+        "1   no answer since 12 s",
+        "22  3   4",
+    ]
+
+
+def test_changes_are_told_once(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    shown = ui.watched(2)
+    first = looked(world)
+    shown.show(first, AT)
+    lines = capsys.readouterr().out.splitlines()
+    assert all(line.startswith(f"{STAMP}  ") for line in lines)
+    told = [line.removeprefix(f"{STAMP}  ") for line in lines]
+    image = f"image {first.hosts[0].findings.images[world.tag].id[7:13]}" if first.hosts[0].findings else ""
+    assert told == [
+        f"mi355x-01: well   docker 27.3, GPUs 8 idle, disk free 966 GB, {image}, model 2 files",
+        f"mi355x-02: well   docker 27.3, GPUs 8 idle, disk free 966 GB, {image}, model 2 files",
+        f"prefill0 on mi355x-01, run {RUN}: running, well",
+        f"router on mi355x-01, run {RUN}: running, well",
+        f"decode0 on mi355x-02, run {RUN}: running, well",
+        "models: the same on all hosts that answer",
+        "2 of 2 hosts healthy",
+    ]
+    world.nodes["mi355x-01"].free["/var/lib/docker"] -= 10**10
+    world.nodes["mi355x-01"].free["/"] -= 10**10
+    shown.show(looked(world), AT)
+    assert capsys.readouterr().out == "", "free space changes all the time"
+    world.box("decode0").end(1)
+    ended = looked(world)
+    shown.show(ended, AT)
+    host, *others = capsys.readouterr().out.splitlines()
+    assert host.startswith(f"{STAMP}  mi355x-02: run {RUN} has containers here (fleet-")
+    lost = [f"decode0 on mi355x-02, run {RUN}: exited, Exited (1) 2 seconds ago", "1 of 2 hosts healthy (exit 3)"]
+    assert others == [f"{STAMP}  {line}" for line in lost]
+    older = [replace(one, fault=one.fault.replace("2 seconds", "About a minute")) for one in ended.services]
+    shown.show(replace(ended, services=tuple(older)), AT)
+    assert capsys.readouterr().out == ""
+    shown.show(replace(first, services=()), AT)
+    gone = capsys.readouterr().out.splitlines()
+    assert sum(line.endswith(": gone") for line in gone) == 3
+    assert f"{STAMP}  2 of 2 hosts healthy" in gone
+
+
+def test_a_silent_host_is_told_then_why_then_that_it_is_back(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    shown, well = ui.Changes(), looked(world)
+    shown.show(well, AT)
+    capsys.readouterr()
+    why = replace(SILENT, error="mi355x-02: no answer within 30 s\ntry:  ssh")
+    for seconds, host in enumerate((SILENT, SILENT, why, replace(why, error="mi355x-02: connection refused"))):
+        shown.show(without(well, replace(host, silence=12.0 + seconds)), AT)
+    shown.show(well, AT)
+    lines = [line.removeprefix(f"{STAMP}  ") for line in capsys.readouterr().out.splitlines()]
+    assert lines[:3] == [
+        "mi355x-02: no answer",
+        "1 of 2 hosts healthy (exit 3)",
+        "mi355x-02: no answer: no answer within 30 s; try:  ssh",
+    ]
+    assert [line[:15] for line in lines[3:]] == ["mi355x-02: well", "2 of 2 hosts he"]
+
+
+def test_watched_health_as_json_is_an_object_a_line(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    shown = ui.watched(2, json=True)
+    shown.show(looked(world), AT)
+    shown.show(without(looked(world)), AT)
+    shown.close()
+    first, second = map(json.loads, capsys.readouterr().out.splitlines())
+    whole = json.loads(json.dumps(looked(world).to_json()))
+    assert first == {"time": STAMP, **whole} | {"hosts": first["hosts"]}
+    assert (first["well"], "silent_s" in first["hosts"][1]) == (True, False)
+    assert (second["well"], second["hosts"][1]["well"], second["hosts"][1]["silent_s"]) == (False, False, 12)
+
+
+def plain(found: Health, width: int = 100, height: int = 30) -> list[str]:
+    return [line.plain for line in ui.board(found, AT, width, height)]
+
+
+def test_the_board_is_health_with_the_verdict_first(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    found = without(looked(world))
+    ui.health(found)
+    printed = [line for line in capsys.readouterr().out.splitlines() if line]
+    shown = [line for line in plain(found, width=200) if line]
+    assert shown[0] == "1 of 2 hosts healthy (exit 3)   21:14:07 UTC   ^C ends"
+    assert shown[1:] == printed[:-1]
+    assert "mi355x-02  no answer since 12 s" in shown
+    red = [str(line.style) for line in ui.board(found, AT, 100, 30) if line.plain.startswith("mi355x-0")]
+    assert red[:2] == ["", "red"]
+
+
+@pytest.mark.parametrize(("width", "height"), [(100, 30), (80, 24), (40, 10), (40, 6), (20, 3)])
+def test_the_board_fits(world: World, width: int, height: int) -> None:
+    why = replace(
+        SILENT, error="mi355x-02: connection refused at 10.0.0.13:22 as amd; try:\nssh -p 22 amd@10.0.0.13 true"
+    )
+    lines = plain(without(looked(world), why), width, height)
+    assert len(lines) <= height
+    assert max(map(len, lines)) <= width
+    if width >= 80:
+        words = " ".join(lines)
+        assert "ssh -p 22 amd@10.0.0.13 true" in words
+        assert "decode0" in words
+
+
+def test_where_there_are_too_many_those_that_are_well_are_counted(world: World) -> None:
+    found = looked(world)
+    many = tuple(replace(found.hosts[0], name=f"n{number}") for number in range(60))
+    lines = plain(replace(found, hosts=(*many, SILENT)))
+    assert lines[0].startswith("60 of 61 hosts healthy")
+    assert "mi355x-02  no answer since 12 s" in lines
+    assert "… 63 more hosts and services are well" in lines
+    assert len(lines) < 10
+
+
+def test_a_terminal_shows_the_board_and_keeps_the_last_state(monkeypatch: pytest.MonkeyPatch, world: World) -> None:
+    with terminal(monkeypatch) as found:
+        shown = ui.watched(2)
+        assert isinstance(shown, ui.Board)
+        shown.show(without(looked(world)), AT)
+        shown.show(looked(world), AT)
+        shown.close()
+    live, _, after = found[0].partition("\x1b[?1049l")
+    assert "asking 2 hosts" in live
+    assert "no answer since 12 s" in live
+    assert "no answer" not in after
+    assert "2 of 2 hosts healthy" in after
 
 
 def test_lines_go_to_stderr_where_stdout_is_for_json(capsys: pytest.CaptureFixture[str]) -> None:
