@@ -26,6 +26,7 @@ FLAGS = {
     "host": "only this host (default: all)",
     "role": "only this role or seat: prefill, decode0, router, client … (default: all)",
     "tail": "so many last lines of each service, 0 is all",
+    "follow": "go on with what is written from now on, all services on one timeline, until ^C (default: off)",
     "from": "read the config from this master file (default: from recipes/)",
     "diff": "tell only what would run otherwise than in this run: its name, or latest (default: the plan as a whole)",
     "cmd": "a shell command, in quotes (needed)",
@@ -125,11 +126,19 @@ def ps(c: Any, limit: Many = None, inventory: str = "", json: bool = False) -> i
 
 
 @verb(FLAGS)
-def logs(c: Any, run: str = "", host: str = "", role: str = "", tail: int = 100, inventory: str = "") -> int | None:
+def logs(
+    c: Any,
+    run: str = "",
+    host: str = "",
+    role: str = "",
+    tail: int = 100,
+    follow: bool = False,
+    inventory: str = "",
+) -> int | None:
     """Show the logs of a run's services, from the hosts or from the run folder."""
     from fleet import verbs
 
-    return verbs.logs(settings(c, inventory), run=run, host=host, role=role, tail=tail)
+    return verbs.logs(settings(c, inventory), run=run, host=host, role=role, tail=tail, follow=follow)
 
 
 @verb(

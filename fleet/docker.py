@@ -177,6 +177,14 @@ def logs_argv(name: str, *, since: str | None = None, follow: bool = False, tail
     return [*argv, name]
 
 
+def events_argv(run: str, since: float, until: float) -> list[str]:
+    """Starts and ends of a run's containers between two times of the host's clock; waits for the second one."""
+    kinds = ["type=container", f"label={PREFIX}.run={run}", "event=start", "event=die"]
+    filters = [part for kind in kinds for part in ("--filter", kind)]
+    times = ["--since", f"{since:.6f}", "--until", f"{until:.6f}"]
+    return ["docker", "events", *filters, *times, "--format", "{{json .}}"]
+
+
 def wait_argv(names: Sequence[str]) -> list[str]:
     return ["docker", "wait", *names]
 
@@ -237,12 +245,15 @@ class State(Model):
     @property
     def cause(self) -> str:
         """Why it ended, in words."""
-        if self.oom_killed:
-            return f"exit {self.exit_code}: killed, out of memory"
-        known = {0: "ended", 125: "docker could not start it", 126: "the command is not executable"}
-        known |= {127: "the command is not in the image", 137: "killed", 139: "segmentation fault", 143: "terminated"}
-        words = known.get(self.exit_code, "failed")
-        return f"exit {self.exit_code}: {words}" + (f" ({self.error})" if self.error else "")
+        return cause(self.exit_code, oom=self.oom_killed, error=self.error)
+
+
+class Event(Model):
+    """A container was started or has ended. `code`: its exit code, if it has; `time`: seconds since 1970 there."""
+
+    container: Container
+    time: float
+    code: int | None = None
 
 
 class Image(Model):
@@ -259,6 +270,15 @@ class Image(Model):
     def double(self) -> bool:
         """A stand-in that plays an engine: its numbers are no measurement."""
         return self.labels.get(f"{PREFIX}.double") == "1"
+
+
+def cause(code: int, *, oom: bool = False, error: str = "") -> str:
+    """What an exit code says. error: docker's own word of it."""
+    if oom:
+        return f"exit {code}: killed, out of memory"
+    known = {0: "ended", 125: "docker could not start it", 126: "the command is not executable"}
+    known |= {127: "the command is not in the image", 137: "killed", 139: "segmentation fault", 143: "terminated"}
+    return f"exit {code}: {known.get(code, 'failed')}" + (f" ({error})" if error else "")
 
 
 def parse_ps(out: str) -> list[Container]:
@@ -278,6 +298,11 @@ def parse_images(out: str) -> dict[str, str]:
     """`repository:tag` → image ID. Untagged images are left out."""
     rows = [row for row in _rows(out) if row.get("Repository") != "<none>" and row.get("Tag") != "<none>"]
     return {f"{row['Repository']}:{row['Tag']}": row["ID"] for row in rows}
+
+
+def parse_events(out: str) -> list[Event]:
+    """The answer to `events_argv`, or whole lines of it."""
+    return [_event(row) for row in _rows(out)]
 
 
 def parse_version(out: str) -> tuple[str, str]:
@@ -349,6 +374,22 @@ def _image(row: dict[str, Any]) -> Image:
         layers=tuple((row.get("RootFS") or {}).get("Layers") or ()),
         labels=dict((row.get("Config") or {}).get("Labels") or {}),
     )
+
+
+def _event(row: dict[str, Any]) -> Event:
+    actor = row["Actor"]
+    facts = actor.get("Attributes") or {}
+    code = str(facts.get("exitCode", ""))
+    ended = row.get("Action") == "die"
+    container = Container(
+        id=actor["ID"],
+        name=facts.get("name", ""),
+        image=facts.get("image", ""),
+        state="exited" if ended else "running",
+        status="",
+        labels=_ours(facts),
+    )
+    return Event(container=container, time=int(row["timeNano"]) / 1e9, code=int(code) if ended and code else None)
 
 
 def _time(text: str) -> str:

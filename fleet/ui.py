@@ -9,7 +9,7 @@ import sys
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from textwrap import wrap
 from typing import Any, Protocol, TextIO
 
@@ -33,9 +33,12 @@ from fleet.stages import everyone
 from fleet.stages import health as healths
 from fleet.stages.health import Health, HostHealth, ServiceHealth
 from fleet.stages.preflight import Findings
+from fleet.timeline import Told
 
 WIDTH = 100
 UNBOUNDED = 10_000
+LATE = 0.05
+"""Seconds out of order that are worth a word."""
 
 
 def console(stream: TextIO | None = None) -> Console:
@@ -419,6 +422,34 @@ def _cut(line: str, width: int, style: str = "") -> Text:
     text = Text(line, style=style, no_wrap=True, overflow="ellipsis")
     text.truncate(width, overflow="ellipsis")
     return text
+
+
+# --- logs that are followed -----------------------------------------------------------------------------------------
+
+
+COLOURS = ("cyan", "green", "yellow", "magenta", "blue", "bright_cyan", "bright_green", "bright_magenta", "bright_blue")
+
+
+class Tape:
+    """Lines of several services, each behind its time, seat and host; on a terminal each service has its colour."""
+
+    def __init__(self) -> None:
+        self._seat, self._host = 8, 0
+        self._colours: dict[tuple[str, str], str] = {}
+        self._console = console() if on_terminal() else None
+
+    def tell(self, told: Told) -> None:
+        line = told.line
+        self._seat, self._host = max(self._seat, len(line.seat)), max(self._host, len(line.host))
+        at = datetime.fromtimestamp(line.time, UTC).isoformat(timespec="milliseconds")[11:23]
+        head = f"{at}  {line.seat or '-':<{self._seat}}  {line.host or '-':<{self._host}}  "
+        late = f"({told.late:.1f} s late) " if told.late >= LATE else ""
+        text = f"{'==> ' if line.note else ''}{late}{line.text}"
+        if self._console is None:
+            return say(f"{head}{text}".rstrip())
+        colour = self._colours.setdefault((line.host, line.seat), COLOURS[len(self._colours) % len(COLOURS)])
+        self._console.print(Text.assemble((head, colour), (text, "bold" if line.note else "")))
+        return None
 
 
 # --- a sweep under way ----------------------------------------------------------------------------------------------

@@ -35,6 +35,7 @@ from fleet.results.store import RunFolder
 from fleet.session import Machine, Session, connect, owner
 from fleet.settings import Settings, duration, near
 from fleet.stages import collect, everyone, teardown
+from fleet.stages import follow as follows
 from fleet.stages import health as healths
 from fleet.stages import stage as stages
 from fleet.stages.monitor import Monitor
@@ -257,8 +258,15 @@ Titled = list[tuple[str, str]]
 """Logs: what each is of, and its text."""
 
 
-def logs(settings: Settings, *, run: str = "", host: str = "", role: str = "", tail: int = 100) -> int | None:
-    """From the hosts where containers of the run are there, else from its folder. 3 if a host could not be asked."""
+def logs(
+    settings: Settings, *, run: str = "", host: str = "", role: str = "", tail: int = 100, follow: bool = False
+) -> int | None:
+    """From the hosts where containers of the run are there, else from its folder. 3 if a host could not be asked.
+
+    follow: of the one run that is under way, until all its services have ended, or until ^C: 130.
+    """
+    if follow:
+        return _follow(settings, run, host, role, tail)
     inventory = _inventory(settings, [host] if host else [])
     found, errors = _running_logs(settings, inventory, _named(settings, run), role, tail)
     for error in errors:
@@ -271,6 +279,26 @@ def logs(settings: Settings, *, run: str = "", host: str = "", role: str = "", t
     if not found and not errors:
         raise UsageError("no log fits", hint=f"what runs: invoke ps; what is kept: {settings.results / 'latest/logs'}")
     return max((error.exit_code for error in errors), default=None)
+
+
+def _follow(settings: Settings, run: str, host: str, role: str, tail: int) -> int:
+    """3 if a host is lost at the end, or never answered."""
+    try:
+        with connect(_inventory(settings, [host] if host else []), settings, Silent()) as session:
+            found = follows.look(session)
+            chosen = follows.chosen(found, _named(settings, run))
+            follows.check_role(role, found, chosen)
+            for answer in found.values():
+                if isinstance(answer, FleetError):
+                    ui.complain(answer)
+            with follows.Follow(session, chosen, found, wanted=lambda one: _fits(one, role), tail=tail) as follow:
+                ui.say(follow.heading)
+                tape = ui.Tape()
+                for told in follow.lines():
+                    tape.tell(told)
+                return follow.code
+    except KeyboardInterrupt:
+        return Interrupted.exit_code
 
 
 def _named(settings: Settings, run: str) -> str:

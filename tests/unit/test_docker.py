@@ -201,3 +201,25 @@ def test_logs():
 def test_environment_is_the_services_over_the_hosts():
     assert isinstance(build.host(1), Host)
     assert docker.environment(client(), build.host(1, env={"A": "1"})) == {"A": "1", "PYTHONUNBUFFERED": "1"}
+
+
+def test_starts_and_deaths() -> None:
+    argv = docker.events_argv("r1", 1796108061.5, 1796108066.5)
+    assert " ".join(argv) == (
+        "docker events --filter type=container --filter label=dev.fleet.run=r1 --filter event=start --filter event=die "
+        "--since 1796108061.500000 --until 1796108066.500000 --format {{json .}}"
+    )
+    facts = {"dev.fleet.role": "decode", "dev.fleet.run": "r1", "image": "i:1", "name": "fleet-1"}
+    rows = [
+        {"Type": "container", "Action": action, "Actor": {"ID": "4c2", "Attributes": facts | more}, "timeNano": nano}
+        for action, more, nano in (
+            ("start", {}, 1796108068061625530),
+            ("die", {"exitCode": "137"}, 1796108069174255884),
+        )
+    ]
+    start, die = docker.parse_events("\n".join(map(json.dumps, rows)) + "\n")
+    assert (start.code, die.code) == (None, 137)
+    assert (start.container.state, die.container.state) == ("running", "exited")
+    assert die.container.labels == {"role": "decode", "run": "r1"}
+    assert (die.container.id, die.container.name, round(die.time, 3)) == ("4c2", "fleet-1", 1796108069.174)
+    assert docker.parse_events("") == []

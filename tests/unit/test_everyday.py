@@ -18,10 +18,14 @@ from fleet.hosts.fake import Fake
 from fleet.model import load
 from fleet.results import lastfailed
 from fleet.settings import Settings, near
+from fleet.stages import follow as follows
 from fleet.stages import monitor
 from fleet.stages.health import Health
+from fleet.timeline import Told
 from tests.unit.describing import MTP, ROOT, VLLM, edited
-from tests.world import KEY, World
+from tests.wire import Wire
+from tests.world import KEY, Box, World
+from tests.world import RUN as RUN_OF_WORLD
 
 Hosts = dict[str, Fake]
 RACK = """\
@@ -277,11 +281,10 @@ def test_a_faulty_inventory_is_only_its_faults(desk: Settings, capsys: Captured)
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> World:
     made = World()
-    transports = {name: node.fake for name, node in made.nodes.items()}
     monkeypatch.setitem(
         provision.PROVISIONERS,
         "static",
-        lambda inventory, _: {one.name: transports[one.name] for one in inventory.hosts},
+        lambda inventory, _: {one.name: made.nodes[one.name].fake for one in inventory.hosts},
     )
     return made
 
@@ -416,3 +419,74 @@ def test_results_that_cannot_be_kept_are_told_before_a_host_is_asked(desk: Setti
         verbs.sweep(wrong, config=VLLM)
     with pytest.raises(UsageError, match="no run can be kept there: not a folder"):
         verbs.down(wrong)
+
+
+# --------------------------------------------------------------------- logs --follow
+
+
+@pytest.fixture
+def running(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    """A deployment that runs until somebody is told the first line of its logs: then all of it ends with code 1."""
+    world.running(tmp_path)
+    wires = [Wire(node) for node in world.nodes.values()]
+    for name, seconds in {"TURN": 0.05, "LINGER": 0.1, "WINDOW": 0.05, "TICK": 0.01}.items():
+        monkeypatch.setattr(follows, name, seconds)
+    world.box("decode0").log = world.box("router").log = "2026-11-30T21:14:07.312000000Z out of memory\n"
+    tell = ui.Tape.tell
+
+    def told(tape: ui.Tape, one: Told) -> None:
+        tell(tape, one)
+        for wire in wires:
+            for box in wire.node.boxes.values():
+                if not one.line.note and box.state == "running":
+                    wire.end(box, 1)
+
+    monkeypatch.setattr(ui.Tape, "tell", told)
+    return world
+
+
+def test_follow_tells_what_it_follows_and_ends_with_the_run(desk: Settings, running: World, capsys: Captured) -> None:
+    assert verbs.logs(desk, follow=True, role="decode") == 0
+    said = capsys.readouterr()
+    assert re.fullmatch(
+        rf"run {RUN_OF_WORLD}: decode0 on mi355x-02   times are UTC\n"
+        r"21:14:07\.3\d\d  decode0   mi355x-02  out of memory\n"
+        r"\S+  decode0   mi355x-02  ==> ended \(exit 1: failed\)\n"
+        r"\S+  -         -          ==> all services have ended; waiting 0.1 s for more\n",
+        said.out,
+    ), said.out
+    assert said.err == ""
+
+
+def test_follow_with_a_host_that_cannot_be_asked(desk: Settings, running: World, capsys: Captured) -> None:
+    running.nodes["mi355x-02"].first = [(lambda _: True, Unreachable("refused", where="mi355x-02", hint="try:  ssh"))]
+    assert verbs.logs(desk, follow=True, role="router") == 3
+    said = capsys.readouterr()
+    assert said.err == "mi355x-02: refused\ntry:  ssh\n"
+    assert "mi355x-02  ==> does not answer; goes on when it does" in said.out
+    assert "router    mi355x-01  out of memory" in said.out
+
+
+def test_follow_of_one_host(desk: Settings, running: World, capsys: Captured) -> None:
+    assert verbs.logs(desk, follow=True, host="mi355x-02", run=RUN_OF_WORLD[:12]) == 0
+    assert capsys.readouterr().out.startswith(f"run {RUN_OF_WORLD}: decode0 on mi355x-02   ")
+
+
+def test_an_interrupted_follow_says_nothing(
+    desk: Settings, running: World, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def pressed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ui.Tape, "tell", pressed)
+    assert verbs.logs(desk, follow=True) == 130
+    said = capsys.readouterr()
+    assert (said.out.count("\n"), said.err) == (1, "")
+
+
+def test_follow_refuses(desk: Settings, world: World) -> None:
+    with pytest.raises(UsageError, match="nothing of ours runs on mi355x-01, "):
+        verbs.logs(desk, follow=True)
+    world.nodes["mi355x-01"].boxes["x"] = Box("x", labels={"run": "r", "role": "decode", "rank": "0"})
+    with pytest.raises(UsageError, match="--role decod: no such role"):
+        verbs.logs(desk, follow=True, role="decod")

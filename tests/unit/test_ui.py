@@ -22,6 +22,7 @@ from fleet import ui
 from fleet.docker import Container
 from fleet.errors import HostError
 from fleet.stages.health import Health, HostHealth, health
+from fleet.timeline import Line, Told
 from tests.judged import a_record, invalid
 from tests.world import RUN, World
 
@@ -244,6 +245,51 @@ def test_a_terminal_shows_the_board_and_keeps_the_last_state(monkeypatch: pytest
     assert "no answer since 12 s" in live
     assert "no answer" not in after
     assert "2 of 2 hosts healthy" in after
+
+
+# --- logs that are followed -----------------------------------------------------------------------------------------
+
+
+def told(text: str, seat: str = "decode0", host: str = "n2", *, note: bool = False, late: float = 0.0) -> Told:
+    return Told(Line(AT.timestamp() + 0.3124, f"{host}{seat}", host, seat, text, note), late)
+
+
+def test_a_followed_line_has_its_time_seat_and_host(capsys: pytest.CaptureFixture[str]) -> None:
+    tape = ui.Tape()
+    for one in (
+        told("HIP out of memory"),
+        told("", "prefill0.1", "node-10"),
+        told("[red]error[/red]", "router", "n1"),
+        told("late", late=1.26),
+        told("ended (exit 137: killed)", note=True),
+        told("lost: no answer", "", "n1", note=True),
+        told("all services have ended", "", "", note=True),
+    ):
+        tape.tell(one)
+    assert capsys.readouterr().out.splitlines() == [
+        "21:14:07.312  decode0   n2  HIP out of memory",
+        "21:14:07.312  prefill0.1  node-10",
+        "21:14:07.312  router      n1       [red]error[/red]",
+        "21:14:07.312  decode0     n2       (1.3 s late) late",
+        "21:14:07.312  decode0     n2       ==> ended (exit 137: killed)",
+        "21:14:07.312  -           n1       ==> lost: no answer",
+        "21:14:07.312  -           -        ==> all services have ended",
+    ]
+
+
+def test_on_a_terminal_each_service_has_its_colour(monkeypatch: pytest.MonkeyPatch) -> None:
+    with terminal(monkeypatch, columns=40) as found:
+        tape = ui.Tape()
+        for one in (told("x" * 60), told("y", "router", "n1"), told("z")):
+            tape.tell(one)
+    lines = [line for line in found[0].split("\r\n") if line]
+    assert [re.sub(r"\x1b\[[\d;]*m", "", line) for line in lines] == [
+        f"21:14:07.312  decode0   n2  {'x' * 60}",
+        "21:14:07.312  router    n1  y",
+        "21:14:07.312  decode0   n2  z",
+    ]
+    first, second, third = (re.findall(r"\x1b\[([\d;]+)m", line)[0] for line in lines)
+    assert first == third != second
 
 
 def test_lines_go_to_stderr_where_stdout_is_for_json(capsys: pytest.CaptureFixture[str]) -> None:
