@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import re
 import shlex
+from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
-from tests.lab.desk import Desk
+from fleet.docker import PREFIX
+from fleet.lab.image import TAGS, BuiltImage, ensure
+from fleet.results import lastfailed
+from tests.lab.desk import Desk, Running, until
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(150)]
 
@@ -72,3 +79,114 @@ all:
     said = desk.invoke(*add, "--host", "node1", "--dry-run")
     assert (said.code, said.out) == (0, ""), said.all
     assert "it says models: /models (found: /srv/models)" in said.err
+
+
+def ours_left(desk: Desk, node: str) -> list[str]:
+    """Commands of ours that still run on a node: each is bounded by coreutils' timeout."""
+    lines = desk.lab.inside(node, ["ps", "-eo", "args"], check=True).out.splitlines()
+    return [line for line in lines if line.startswith("timeout -k ")]
+
+
+def connections(desk: Desk, node: str) -> set[str]:
+    """Addresses and ports from which a node's sshd is connected."""
+    out = desk.lab.inside(node, ["ss", "-Htn", "state", "established", "( sport = :22 )"], check=True).out
+    return {line.split()[-1] for line in out.splitlines()}
+
+
+def ended_by_interrupt(desk: Desk, running: Running, *nodes: str) -> None:
+    running.interrupt()
+    said = running.end(15)
+    assert (said.code, said.err) == (130, ""), said.all
+    for node in nodes:
+        until(lambda node=node: not ours_left(desk, node), f"no command of ours on {node}", 10)  # type: ignore[misc]
+
+
+# ---------------------------------------------------------------------- health --watch
+
+
+def test_health_is_watched(desk: Desk, healed: Callable[..., None]) -> None:
+    patience = {"INVOKE_FLEET_TIMEOUTS_CONNECT": "2s", "INVOKE_FLEET_TIMEOUTS_COMMAND": "5s"}
+    with desk.started("health", "--watch", "--limit", "node1,node2", **patience) as running:
+        running.until(r"Z  2 of 2 hosts healthy\n")
+        assert re.findall(r"Z  (node\d): well ", running.said()) == ["node1", "node2"]
+        before = connections(desk, "node1")
+        assert before
+        healed("cut", "node2")
+        running.until(r"Z  node2: no answer\n", 15)
+        desk.lab.heal("node2")
+        running.until(r"(?s)no answer.*Z  node2: well .*Z  2 of 2 hosts healthy\n", 40)
+        assert connections(desk, "node1") == before, "connections stay open between rounds"
+        assert not re.search("node1: (?!well)", running.said())
+        healed("cut", "node2")
+        running.until(r"(?s)well.*no answer.*well.*no answer", 15)
+        ended_by_interrupt(desk, running, "node1")
+    assert lastfailed.read(desk.results) == ["node2"]
+
+
+def test_health_is_watched_as_json(desk: Desk) -> None:
+    with desk.started("health", "--watch", "--json") as running:
+        running.until(r"(.*\n){3}")
+        ended_by_interrupt(desk, running, *desk.nodes)
+    rounds = [json.loads(line) for line in running.said().splitlines()]
+    assert [one["well"] for one in rounds] == [True] * len(rounds)
+    assert {len(one["hosts"]) for one in rounds} == {3}
+    seconds = [int(one["time"][17:19]) for one in rounds]
+    assert {(after - before) % 60 for before, after in pairwise(seconds)} <= {1, 2}
+
+
+# ---------------------------------------------------------------------- logs --follow
+
+
+TICKER = """\
+import itertools, sys, time
+phase = int(sys.argv[1])
+for slot in itertools.count(int(time.time() / 0.4) + 1):
+    time.sleep(max(0, (slot + phase / 2) * 0.4 - time.time()))
+    print("slot", 2 * slot + phase, flush=True)
+"""
+"""Two of them on two nodes take turns, 0.2 s each: slots are counted through both."""
+
+
+def ticking(desk: Desk, node: str, role: str, phase: int, **labels: str) -> str:
+    """A container as a sweep would start it, which prints its slots."""
+    told = {"run": "20261130-follow", "owner": "ops@here", "arm": "1p1d", "rank": "0", "role": role, **labels}
+    words = [word for name, value in told.items() for word in ("--label", f"{PREFIX}.{name}={value}")]
+    run = ["run", "-d", "--init", "--network", "none", *words, "--entrypoint", "python3", TAGS[0]]
+    return desk.lab.docker(node, [*run, "-c", TICKER, str(phase)], check=True).out.split()[-1]
+
+
+def test_logs_are_followed_on_one_timeline(desk: Desk, doubles: BuiltImage, healed: Callable[..., None]) -> None:
+    ensure(desk.lab, "node2", doubles)
+    ticking(desk, "node1", "prefill", 0)
+    decode = ticking(desk, "node2", "decode", 1)
+    inventory = desk.inventory(node2={"user": "nodock"})
+    with desk.started("logs", "--follow", "--tail", "2", "--inventory", inventory) as running:
+        running.until(r"(?s)(prefill0.*decode0.*){4}")
+        desk.lab.docker("node2", ["rm", "-f", decode], check=True)
+        running.until(r"decode0   node2  ==> ended \(exit 137: killed\)", 15)
+        client = ticking(desk, "node2", "client", 1, point="1p1d-c4")
+        running.until(r"(?s)client    node2  ==> started \(1p1d-c4\)(.*client    node2  slot){3}", 15)
+        healed("kill-sshd", "node2", "sessions")
+        running.until(r"node2  ==> lost: ", 20)
+        running.until(r"(?s)==> lost: (.*prefill0  node1  slot){3}", 15)
+        desk.lab.heal("node2")
+        running.until(r"(?s)node2  ==> answers again(.*client    node2  slot){3}", 30)
+        ended_by_interrupt(desk, running, "node1")
+    said = running.said()
+    assert said.startswith("run 20261130-follow: prefill0 on node1; decode0 on node2   times are UTC")
+    in_time, _, after = said.partition("==> lost: ")
+    slots = [int(slot) for slot in re.findall(r" slot (\d+)\n", in_time)]
+    assert slots == sorted(set(slots))
+    assert " late) " not in in_time
+    times = re.findall(r"^(\d\d:\d\d:\d\d\.\d{3})  \w+ +node\d  slot", in_time, re.M)
+    assert times == sorted(times)
+    missed = [int(slot) for slot in re.findall(r"client    node2  .*slot (\d+)\n", said)]
+    assert missed == list(range(missed[0], missed[-1] + 2, 2)), "without gap or repeat, though the host was lost"
+    assert "prefill0" in after
+    with desk.started("logs", "--follow", "--role", "client", "--host", "node2") as running:
+        running.until("client    node2  slot")
+        desk.lab.docker("node2", ["kill", client], check=True)
+        running.until(r"client    node2  ==> ended \(exit 137: killed\)\n\S+  - +- +==> all services have ended", 10)
+        ended_by_interrupt(desk, running)
+    assert "prefill0" not in running.said()
+    desk.clear()
