@@ -402,7 +402,9 @@ def _board(found: Health, at: datetime, width: int, *, only_ill: bool = False) -
     if only_ill:
         left = len(found.hosts) + len(found.services) - len(hosts) - len(services)
         lines.append(_cut(f"… {left} more hosts and services are well", width))
-    for why in _in_words(found):
+    shown = "\n".join(line.plain for line in lines)
+    cut = (f"{one.name} on {one.host}: {one.fault}" for one in services if one.fault not in shown)
+    for why in (*cut, *_in_words(found)):
         lines += [
             _cut(part, width) for line in why.splitlines() for part in wrap(line, width, break_on_hyphens=False) or [""]
         ]

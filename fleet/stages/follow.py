@@ -174,10 +174,10 @@ class Follow:
         for source in self.sources:
             if source.shown:
                 seats.setdefault(source.host, []).append(source.seat)
-        told = "; ".join(f"{', '.join(names)} on {host}" for host, names in seats.items()) or "nothing of it yet"
+        told = "; ".join(f"{', '.join(names)} on {host}" for host, names in seats.items()) or "none of its services yet"
         ahead = {name: offset.seconds for name, offset in self._offsets.items() if abs(offset.seconds) >= FAR}
         clocks = "".join(f"; clock of {name} {seconds:+.1f} s, put right" for name, seconds in ahead.items())
-        return f"run {self.run}: {told}   times are UTC{clocks}"
+        return f"run {self.run}\n{told}   times are UTC{clocks}"
 
     def __enter__(self) -> Follow:
         return self

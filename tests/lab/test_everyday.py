@@ -173,7 +173,7 @@ def test_logs_are_followed_on_one_timeline(desk: Desk, doubles: BuiltImage, heal
         running.until(r"(?s)node2  ==> answers again(.*client    node2  slot){3}", 30)
         ended_by_interrupt(desk, running, "node1")
     said = running.said()
-    assert said.startswith("run 20261130-follow: prefill0 on node1; decode0 on node2   times are UTC")
+    assert said.startswith("run 20261130-follow\nprefill0 on node1; decode0 on node2   times are UTC")
     in_time, _, after = said.partition("==> lost: ")
     slots = [int(slot) for slot in re.findall(r" slot (\d+)\n", in_time)]
     assert slots == sorted(set(slots))

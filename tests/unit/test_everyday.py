@@ -449,7 +449,7 @@ def test_follow_tells_what_it_follows_and_ends_with_the_run(desk: Settings, runn
     assert verbs.logs(desk, follow=True, role="decode") == 0
     said = capsys.readouterr()
     assert re.fullmatch(
-        rf"run {RUN_OF_WORLD}: decode0 on mi355x-02   times are UTC\n"
+        rf"run {RUN_OF_WORLD}\ndecode0 on mi355x-02   times are UTC\n"
         r"21:14:07\.3\d\d  decode0   mi355x-02  out of memory\n"
         r"\S+  decode0   mi355x-02  ==> ended \(exit 1: failed\)\n"
         r"\S+  -         -          ==> all services have ended; waiting 0.1 s for more\n",
@@ -469,7 +469,7 @@ def test_follow_with_a_host_that_cannot_be_asked(desk: Settings, running: World,
 
 def test_follow_of_one_host(desk: Settings, running: World, capsys: Captured) -> None:
     assert verbs.logs(desk, follow=True, host="mi355x-02", run=RUN_OF_WORLD[:12]) == 0
-    assert capsys.readouterr().out.startswith(f"run {RUN_OF_WORLD}: decode0 on mi355x-02   ")
+    assert capsys.readouterr().out.startswith(f"run {RUN_OF_WORLD}\ndecode0 on mi355x-02   ")
 
 
 def test_an_interrupted_follow_says_nothing(
@@ -481,7 +481,7 @@ def test_an_interrupted_follow_says_nothing(
     monkeypatch.setattr(ui.Tape, "tell", pressed)
     assert verbs.logs(desk, follow=True) == 130
     said = capsys.readouterr()
-    assert (said.out.count("\n"), said.err) == (1, "")
+    assert (said.out.count("\n"), said.err) == (2, "")
 
 
 def test_follow_refuses(desk: Settings, world: World) -> None:

@@ -127,7 +127,7 @@ def test_lines_of_all_hosts_are_on_one_timeline(bench: Bench, listen: Listen, mo
     assert [text[-1] for text in heard.texts] == [f"{number}" for number in range(1, 9)]
     assert {one.late for one in heard.told} == {0}
     assert all(abs(one.line.time - time.time()) < 10 for one in heard.told)
-    assert "prefill0, router on mi355x-01; decode0 on mi355x-02" in heard.follow.heading
+    assert heard.follow.heading.startswith(f"run {RUN}\nprefill0, router on mi355x-01; decode0 on mi355x-02   ")
     assert f"clock of {SECOND} +30.0 s, put right" in heard.follow.heading
 
 
@@ -244,7 +244,7 @@ def test_a_stream_that_reaches_its_deadline_is_taken_up(
 
 def test_only_wanted_seats_are_shown_and_all_of_them_keep_it_alive(bench: Bench, listen: Listen) -> None:
     heard = listen(wanted=only("client"))
-    assert "nothing of it yet" in heard.follow.heading
+    assert "none of its services yet" in heard.follow.heading
     bench.write("decode0", "not wanted")
     bench.end("decode0", 1, remove=True)
     turns = len(bench.world.nodes[FIRST].asked("docker ps"))

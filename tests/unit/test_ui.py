@@ -223,6 +223,15 @@ def test_the_board_fits(world: World, width: int, height: int) -> None:
         assert "decode0" in words
 
 
+def test_what_a_service_answered_is_read_where_its_row_is_cut(world: World) -> None:
+    found = looked(world)
+    ill = replace(found.services[0], fault="/health: connection refused " + "x " * 40)
+    lines = plain(replace(found, services=(ill,)), width=80)
+    assert " ".join(lines).count("x " * 39 + "x") == 1
+    assert "prefill0 on mi355x-01: /health: connection refused x x" in " ".join(lines)
+    assert not any(line.startswith("prefill0 on") for line in plain(found, width=80))
+
+
 def test_where_there_are_too_many_those_that_are_well_are_counted(world: World) -> None:
     found = looked(world)
     many = tuple(replace(found.hosts[0], name=f"n{number}") for number in range(60))
