@@ -96,6 +96,13 @@ class Wire(Fake):
         self._tell(box, "start")
         return box
 
+    def asked_for(self, words: str, within: float = 10.0) -> None:
+        """Wait until a command with these words was asked for."""
+        end = time.monotonic() + within
+        while not any(words in asked.line for asked in list(self.calls)):
+            assert time.monotonic() < end, words
+            time.sleep(0.005)
+
     def _tell(self, box: Box, action: str, **more: str) -> None:
         facts = {f"{docker.PREFIX}.{name}": value for name, value in box.labels.items()}
         facts |= {"name": box.name, "image": box.image, **more}

@@ -434,7 +434,7 @@ class Follow:
         thread = threading.Thread(target=work, name="fleet-follow", daemon=True)
         with self._lock:
             self._threads = [one for one in self._threads if one.is_alive()] + [thread]
-        thread.start()
+            thread.start()
 
 
 def _last_lines(machine: Machine, source: Source) -> tuple[Source, Reader, list[tuple[str, str]]] | None:

@@ -154,6 +154,16 @@ def test_a_container_that_is_removed_at_once_has_its_exit_code_told(bench: Bench
     heard.until(lambda: heard.notes == ["decode0: ended (exit 3: failed)"])
 
 
+def test_the_news_of_a_death_may_come_after_the_end_of_the_log(bench: Bench, listen: Listen) -> None:
+    heard = listen(wanted=only("decode"))
+    wire = bench.wires[SECOND]
+    bench.end("decode0", 3, remove=True)
+    news = wire.rows.pop()
+    wire.asked_for("docker inspect")
+    wire.rows.append((wire.now(), news[1]))
+    heard.until(lambda: heard.notes == ["decode0: ended (exit 3: failed)"])
+
+
 def test_a_container_that_is_gone_without_a_word(bench: Bench, listen: Listen, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(follows, "DEATH_SECONDS", 0.05)
     heard = listen(wanted=only("decode"))
@@ -233,6 +243,7 @@ def test_a_stream_that_reaches_its_deadline_is_taken_up(
     bench: Bench, listen: Listen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(follows, "STREAM_SECONDS", 0.05)
+    monkeypatch.setattr(follows, "TURN", 30.0)
     heard = listen()
     for number in range(20):
         bench.write("decode0", f"{number}")
