@@ -80,13 +80,16 @@ class Wire(Fake):
     def now(self) -> float:
         return time.time() + self.node.clock
 
+    def _stamp(self) -> str:
+        return datetime.fromtimestamp(self.now(), UTC).isoformat(timespec="microseconds").replace("+00:00", "000Z")
+
     def write(self, box: Box, *texts: str) -> None:
         for text in texts:
-            when = datetime.fromtimestamp(self.now(), UTC).isoformat(timespec="microseconds")
-            box.log += f"{when.replace('+00:00', '000Z')} {text}\n"
+            box.log += f"{self._stamp()} {text}\n"
 
     def end(self, box: Box, code: int, *, remove: bool = False) -> None:
         self._tell(box, "die", exitCode=str(code))
+        box.finished = self._stamp()
         box.end(code)
         if remove:
             del self.node.boxes[box.name]

@@ -78,6 +78,7 @@ class Box:
     labels: dict[str, str] = field(default_factory=dict)
     log: str = ""
     looks: int = 2
+    finished: str = "0001-01-01T00:00:00Z"
 
     @property
     def id(self) -> str:
@@ -97,6 +98,7 @@ class Box:
     def inspected(self) -> dict[str, Any]:
         running = self.state in ("running", "paused")
         state = {"Status": self.state, "Running": running, "ExitCode": self.code, "OOMKilled": self.oom}
+        state["FinishedAt"] = self.finished
         return {"Id": self.id, "Name": f"/{self.name}", "State": state, "Image": IMAGE_ID}
 
 

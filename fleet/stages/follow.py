@@ -230,20 +230,29 @@ class Follow:
     # ------------------------------------------------------------------ the beginning
 
     def _backlog(self) -> Iterator[Arrival]:
-        """The last lines of what runs already, as if they all came at once. What a host does not give in time comes
+        """The last lines of what is there already, as if they all came at once. What a host does not give in time comes
         with its streams."""
 
-        def act(machine: Machine) -> list[tuple[Source, Reader, list[tuple[str, str]]]]:
+        def act(machine: Machine) -> list[Line]:
             mine = [one for one in self.sources if one.host == machine.name and one.shown]
-            return [found for one in mine if (found := _last_lines(machine, one))]
+            return [line for one in mine for line in self._until_now(machine, one)]
 
         answers = self._session.each({one.host for one in self.sources}, act)
         at = self._now()
         for answer in answers.values():
-            for source, reader, lines in answer if isinstance(answer, list) else []:
-                source.reader = reader
-                for when, text in lines:
-                    yield Arrival(at, self._line(source, when, text))
+            yield from (Arrival(at, line) for line in (answer if isinstance(answer, list) else []))
+
+    def _until_now(self, machine: Machine, source: Source) -> list[Line]:
+        """A log's last lines, and how its container ended, if it has; nothing if they do not come."""
+        reader = Reader()
+        try:
+            said = collect.tail(machine, source.container, source.tail or 0)
+            death = None if source.container.state == "running" else self._death(machine, source)
+        except CommandFailed:
+            return []
+        lines = [self._line(source, when, text) for when, text in [*reader.feed(said.encode()), *reader.end()]]
+        source.reader, source.ended = reader, death is not None
+        return [*lines, *([death] if death else [])]
 
     # ------------------------------------------------------------------ one host
 
@@ -264,9 +273,8 @@ class Follow:
     def _lose(self, machine: Machine, error: HostError) -> None:
         if machine.name not in self._lost and not self._stopped.is_set():
             self._lost.add(machine.name)
-            why = (
-                "no answer" if isinstance(error, CommandTimeout) else "; ".join(map(str.strip, error.what.splitlines()))
-            )
+            said = "no answer" if isinstance(error, CommandTimeout) else error.what
+            why = "; ".join(line.strip() for line in said.splitlines())
             self._put(self._note(machine.name, f"lost: {why}; goes on when it answers"))
             machine.transport.cancel()
 
@@ -274,21 +282,23 @@ class Follow:
         name = machine.name
         offset = self._offsets[name] = settled(self._offsets.get(name), _measured(machine))
         there = time.time() + offset.seconds
+        ended = [one for one in self.sources if one.ended]
         found = ours(machine, run=self.run)
         if name in self._lost:
             self._lost.discard(name)
             self._put(self._note(name, "answers again"))
-        self._reconcile(machine, found)
-        since = self._asked_until.get(name, there)
-        until = self._asked_until[name] = there + TURN
-        self._events(machine, since, until)
+        self._reconcile(machine, found, ended)
+        self._events(machine, self._asked_until.get(name, there), there + TURN)
+        self._asked_until[name] = there + TURN
 
-    def _reconcile(self, machine: Machine, found: list[Container]) -> None:
-        """What runs is read; what is there no more, or has ended, is read to its end."""
+    def _reconcile(self, machine: Machine, found: list[Container], ended: list[Source]) -> None:
+        """What runs is read; what is there no more, or has ended, is read to its end. ended: before it was looked."""
         states = {one.id: one.state for one in found}
         for container in found:
-            source = self._known(container.id) or self._appeared(machine, container)
-            if source.ended and container.state == "running":
+            if not self._known(container.id):
+                self._appeared(machine, container)
+        for source in ended:
+            if states.get(source.container.id) == "running":
                 source.ended = False
                 source.died.clear()
         for source in self.sources:
@@ -343,7 +353,7 @@ class Follow:
     def _read(self, machine: Machine, source: Source) -> None:
         """Begin to read a log, unless that is being done."""
         with self._lock:
-            if source.reading or self._stopped.is_set():
+            if source.reading or source.ended or self._stopped.is_set():
                 return
             source.reading = True
         self._start(self._follow, machine, source)
@@ -376,7 +386,15 @@ class Follow:
         tell(reader.end())
 
     def _ended(self, machine: Machine, source: Source) -> None:
-        """Tell how a container ended, if it has. Docker knows it of one that is removed already by its death alone."""
+        """At the end of a log: tell how its container ended, if it has."""
+        if death := self._death(machine, source):
+            self._put(death)
+            source.ended = True
+        else:
+            self._troubled(source)
+
+    def _death(self, machine: Machine, source: Source) -> Line | None:
+        """How a container ended. Of one that is removed already docker knows it by the news of its death alone."""
         state = _state(machine, source)
         if state is None:
             source.died.wait(DEATH_SECONDS)
@@ -384,13 +402,11 @@ class Follow:
             cause = docker.cause(death.code or 0) if death else "its container is gone"
             there = death.time if death else None
         elif state.status in ("running", "paused", "created", "restarting"):
-            return self._troubled(source)
+            return None
         else:
             finished = docker.when(state.finished)
             cause, there = state.cause, finished.timestamp() if finished else None
-        self._put(self._about(source, f"ended ({cause.removesuffix(': ended')})", there))
-        source.ended = True
-        return None
+        return self._about(source, f"ended ({cause.removesuffix(': ended')})", there)
 
     def _troubled(self, source: Source) -> None:
         """The log of a container that runs came to an end: it is asked for anew at the host's next turn."""
@@ -435,15 +451,6 @@ class Follow:
         with self._lock:
             self._threads = [one for one in self._threads if one.is_alive()] + [thread]
             thread.start()
-
-
-def _last_lines(machine: Machine, source: Source) -> tuple[Source, Reader, list[tuple[str, str]]] | None:
-    """None if it does not come; its stream will say why."""
-    reader = Reader()
-    try:
-        return source, reader, reader.feed(collect.tail(machine, source.container, source.tail or 0).encode())
-    except CommandFailed:
-        return None
 
 
 def _state(machine: Machine, source: Source) -> State | None:
