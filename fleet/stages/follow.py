@@ -13,7 +13,7 @@ from typing import get_args
 
 from fleet import docker
 from fleet.docker import Container, Event, State
-from fleet.errors import CommandFailed, CommandTimeout, FleetError, HostError, Interrupted, UsageError
+from fleet.errors import CommandFailed, CommandTimeout, FleetError, HostError, Interrupted, UsageError, shown
 from fleet.hosts.base import GRACE
 from fleet.model.arm import Role
 from fleet.model.near import did_you_mean
@@ -90,7 +90,7 @@ def chosen(found: Mapping[str, Look | FleetError], asked: str) -> str:
         )
     if errors := [one for one in found.values() if isinstance(one, FleetError)]:
         raise together(errors)
-    what = f"no container of run {asked} runs" if asked else "nothing of ours runs"
+    what = f"no container of run {shown(asked)} runs" if asked else "nothing of ours runs"
     raise UsageError(f"{what} on {', '.join(found)}", hint="what is kept of runs that are over: invoke logs")
 
 
@@ -101,7 +101,7 @@ def check_role(role: str, found: Mapping[str, Look | FleetError], run: str) -> N
         there = [one for look in found.values() if isinstance(look, Look) for one in look.containers]
         seats = sorted({seat_of(one) for one in there if one.labels["run"] == run})
         near = did_you_mean(role, [*seats, *roles])
-        raise UsageError(f"--role {role}: no such role or seat{near}", hint=f"there are: {', '.join(seats)}")
+        raise UsageError(f"--role {shown(role)}: no such role or seat{near}", hint=f"there are: {', '.join(seats)}")
 
 
 @dataclass
