@@ -174,6 +174,7 @@ def test_dockers_own_words_are_no_line() -> None:
         ("\x1b[1;32mgreen\x1b[0m text", "green text"),
         ("\x1b]0;title\x07text\x08", "text"),
         ("tab\tstays", "tab\tstays"),
+        ("\x9b2Jgröße\x85", "2Jgröße"),
     ],
 )
 def test_a_line_is_what_a_terminal_would_show(raw: str, text: str) -> None:
