@@ -17,7 +17,7 @@ FLAGS = {
     "conc": "only these concurrencies; repeat it or use commas",
     "limit": "only these hosts or groups: a,b  a:&b  a:!b  node[1-3]  n*  @last-failed",
     "inventory": "inventory file (default: fleet.inventory of invoke.yaml)",
-    "trial": "a small load that proves the chain works; its numbers are never a measurement",
+    "trial": "a small load that proves the chain works, never a measurement (in the lab: always)",
     "fail_fast": "stop at the first invalid point",
     "keep_going": "go on after an invalid point or a dead service (the default)",
     "json": "print JSON for scripts",
