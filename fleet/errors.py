@@ -26,6 +26,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from fleet.words import counted
+
 
 class FleetError(Exception):
     """Base of all errors that are told to the user as one message, without a traceback."""
@@ -71,8 +73,7 @@ class FileFaults(FleetError):
         self.path = path
         self.faults = tuple(sorted(set(faults)))
         self.beside = tuple(beside)
-        count = len(self.faults)
-        lines = [f"{path}: {count} fault{'s' if count != 1 else ''}"]
+        lines = [f"{path}: {counted(len(self.faults), 'fault')}"]
         width = max((len(str(fault.line)) for fault in self.faults), default=1) + 1
         lines += [f"  {':' + str(f.line) if f.line else '':<{width}}  {f.text}" for f in self.faults]
         super().__init__("\n".join([*lines, *(other.what for other in self.beside)]), hint=hint)
@@ -150,8 +151,7 @@ class PreflightError(FleetError):
     def __init__(self, reasons: Sequence[str], *, hosts: Sequence[str] = (), hint: str = "nothing was started") -> None:
         self.reasons = tuple(reasons)
         self.hosts = tuple(hosts)
-        count = len(self.reasons)
-        head = f"preflight: {count} reason{'s' if count != 1 else ''} not to start"
+        head = f"preflight: {counted(len(self.reasons), 'reason')} not to start"
         super().__init__("\n".join([head, *(f"  {reason}" for reason in self.reasons)]), hint=hint)
 
 

@@ -28,6 +28,7 @@ from fleet.stages import everyone
 from fleet.stages import health as healths
 from fleet.stages.health import Health, HostHealth
 from fleet.stages.preflight import Findings
+from fleet.words import counted
 
 WIDTH = 100
 UNBOUNDED = 10_000
@@ -148,7 +149,7 @@ def fits(found: Sequence[Fit]) -> None:
 
 
 def _fit_row(fit: Fit) -> tuple[str, ...]:
-    runs = "no" if fit.reasons else f"{fit.arms} arms, {fit.points} points"
+    runs = "no" if fit.reasons else f"{counted(fit.arms, 'arm')}, {counted(fit.points, 'point')}"
     return fit.key, fit.runner, folded(fit.hosts) or "-", runs
 
 
@@ -156,7 +157,7 @@ def entries(found: Sequence[dict[str, Any]]) -> None:
     """Matrix entries as a table; --json has all their fields."""
     titles = ("exp-name", "isl/osl", "conc", "prefill", "decode", "tp", "spec", "eval", "image")
     table(titles, map(_entry_row, found))
-    say(f"{len(found)} entries; all fields: --json")
+    say(f"{counted(len(found), 'entry', 'entries')}; all fields: --json")
 
 
 def _entry_row(entry: dict[str, Any]) -> tuple[str, ...]:
@@ -207,7 +208,7 @@ def _host_row(host: HostHealth, found: Health) -> tuple[str, ...]:
     images = list(finding.images.values())
     image = "-" if not images else " ".join(_image(one) for one in images)
     models = list(finding.models.values())
-    model = "-" if not models else ", ".join(f"{one.files} files" if one else "missing" for one in models)
+    model = "-" if not models else ", ".join(counted(one.files, "file") if one else "missing" for one in models)
     ours = [healths.seat_of(one) for one in finding.ours]
     return (
         host.name, f"{finding.seconds * 1000:.0f} ms", finding.docker + (" sudo" if finding.sudo else ""),

@@ -15,6 +15,7 @@ from fleet.model.inventory import Host, Inventory, Trial
 from fleet.model.near import did_you_mean, nearest
 from fleet.model.schema import Keys, check, wrong
 from fleet.model.yamlfile import Document, Node
+from fleet.words import every
 
 ALIASES = {
     "ansible_host": "address",
@@ -176,7 +177,7 @@ class _Walk:
             if not self.known(key, (*keys, key)):
                 self.unknown((*keys, key), (*HOST_KEYS, *ALIASES))
             elif len(names) > 1 and ALIASES.get(key, key) == "address":
-                what = f"{key}  would be the same for all {len(names)} hosts of {written}; write each host"
+                what = f"{key}  would be the same for {every(len(names), 'host')} of {written}; write each host"
                 self.faults.append(self.document.fault((*keys, key), what))
         node = self.document.node(*keys)
         for name in names:

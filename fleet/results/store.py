@@ -20,6 +20,7 @@ from fleet.model.near import nearest
 from fleet.model.seat import Seat
 from fleet.results import record as lines
 from fleet.results.record import Record
+from fleet.words import counted
 
 LATEST = "latest"
 _RUN = re.compile(r"\d{8}-\d{6}-.+")
@@ -181,7 +182,7 @@ def open(root: Path, word: str = LATEST) -> RunFolder:
         return RunFolder(root / matching[0])
     if matching:
         raise UsageError(
-            f"{word!r} could be {len(matching)} runs", where=str(root), hint="one of: " + "  ".join(matching)
+            f"{word!r} could be {counted(len(matching), 'run')}", where=str(root), hint="one of: " + "  ".join(matching)
         )
     starts = {name[: len(wanted)]: name for name in names}
     near = nearest(wanted, starts)
