@@ -68,13 +68,14 @@ class Listener(Silent):
 
 @dataclass
 class Box:
-    """One container. looks: a client ends when it was inspected so often."""
+    """One container. looks: a client ends when it was inspected so often. ended: when, as docker writes it."""
 
     name: str
     image: str = "rocm/atom-dev:n1"
     state: str = "running"
     code: int = 0
     oom: bool = False
+    ended: str = ""
     labels: dict[str, str] = field(default_factory=dict)
     log: str = ""
     looks: int = 2
@@ -83,8 +84,8 @@ class Box:
     def id(self) -> str:
         return f"id-{self.name}"
 
-    def end(self, code: int = 137, *, oom: bool = False) -> None:
-        self.state, self.code, self.oom = "exited", code, oom
+    def end(self, code: int = 137, *, oom: bool = False, at: str = "") -> None:
+        self.state, self.code, self.oom, self.ended = "exited", code, oom, at
 
     def row(self) -> str:
         labels = ",".join(f"{docker.PREFIX}.{name}={value}" for name, value in self.labels.items())
@@ -97,6 +98,7 @@ class Box:
     def inspected(self) -> dict[str, Any]:
         running = self.state in ("running", "paused")
         state = {"Status": self.state, "Running": running, "ExitCode": self.code, "OOMKilled": self.oom}
+        state |= {"FinishedAt": self.ended} if self.ended else {}
         return {"Id": self.id, "Name": f"/{self.name}", "State": state, "Image": IMAGE_ID}
 
 
