@@ -21,7 +21,7 @@ import yaml
 from invoke.exceptions import Exit
 from invoke.tasks import Task, task
 
-from fleet.errors import FleetError, Interrupted, UsageError
+from fleet.errors import Fault, FileFaults, FleetError, Interrupted, UsageError
 
 if TYPE_CHECKING:
     from fleet.settings import Settings
@@ -115,11 +115,27 @@ def settings(context: Any, inventory: str = "") -> Settings:
 def check_settings_file(path: Path = ROOT / "invoke.yaml") -> None:
     """Tell what Invoke, which reads the file after tasks.py, would answer with a traceback. Raises Exit."""
     try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8")) if path.exists() else {}
+        text = path.read_text(encoding="utf-8") if path.exists() else ""
+        values, twice = yaml.safe_load(text), list(_given_twice(yaml.compose(text, yaml.SafeLoader)))
     except (OSError, UnicodeError, yaml.YAMLError) as error:
         raise Exit(f"{path}: cannot be read: {error}\nnothing was started", code=UsageError.exit_code) from None
     if values is not None and not isinstance(values, dict):
         raise Exit(f"{path}: a mapping expected, `fleet: …`\nnothing was started", code=UsageError.exit_code)
+    if twice:
+        raise Exit(str(FileFaults(str(path), twice)), code=FileFaults.exit_code)
+
+
+def _given_twice(node: yaml.Node | None) -> Iterator[Fault]:
+    """Keys that stand twice in one mapping. Invoke would take the later one and say nothing."""
+    if not isinstance(node, yaml.MappingNode):
+        return
+    lines: dict[str, int] = {}
+    for key, value in node.value:
+        line = key.start_mark.line + 1
+        if key.value in lines:
+            yield Fault(line, f"{key.value}  is given twice (line {lines[key.value]}); keep one")
+        lines.setdefault(key.value, line)
+        yield from _given_twice(value)
 
 
 def words(values: Sequence[str] | None) -> tuple[str, ...]:

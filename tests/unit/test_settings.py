@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from invoke.config import Config
 from invoke.exceptions import Exit
 
 from fleet.errors import FileFaults, UsageError
@@ -63,6 +64,32 @@ def test_a_settings_file_invoke_would_choke_on_is_refused(tmp_path: Path, text: 
         check_settings_file(path)
     assert told.value.code == 2
     assert str(path) in (told.value.message or "")
+
+
+def test_keys_given_twice_are_refused_with_both_lines(tmp_path: Path) -> None:
+    path = tmp_path / "invoke.yaml"
+    path.write_text("fleet:\n  inventory: a\n  timeouts: {connect: 3, command: 9, connect: 4}\n  inventory: b\n")
+    with pytest.raises(Exit) as told:
+        check_settings_file(path)
+    assert told.value.code == 2
+    assert (told.value.message or "").splitlines() == [
+        f"{path}: 2 faults",
+        "  :3  connect  is given twice (line 3); keep one",
+        "  :4  inventory  is given twice (line 2); keep one",
+        "nothing was started",
+    ]
+
+
+def test_the_environment_wins_where_the_file_has_the_key_and_nowhere_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "invoke.yaml").write_text("fleet: {inventory: mine.yaml}\n")
+    for name in ("INVENTORY", "RECIPES", "TIMEOUTS_CONNECT"):
+        monkeypatch.setenv(f"INVOKE_FLEET_{name}", "9s")
+    config = Config(project_location=str(tmp_path))
+    config.load_project()
+    config.load_shell_env()
+    assert config.fleet == {"inventory": "9s"}
 
 
 @pytest.mark.parametrize("text", [None, "", "fleet: {}\n"])
