@@ -17,6 +17,7 @@ from fleet.steps import (
     seat_title,
     steps,
 )
+from fleet.words import counted
 
 WIDTH = 100
 _PLAIN = re.compile(r"^[\w@%+=:,./$-]+$")
@@ -82,11 +83,11 @@ def masked(line: str, hash6: str) -> str:
 
 
 def _head(plan: Plan) -> Iterator[str]:
-    points = f"{len(plan.arms)} arm{'s' * (len(plan.arms) != 1)}, {plan.points} point{'s' * (plan.points != 1)}"
+    points = f"{counted(len(plan.arms), 'arm')}, {counted(plan.points, 'point')}"
     figures = f"about {duration(plan.estimate.minutes)}, {plan.estimate.scratch_gb} GB of logs and results"
     yield f"{plan.key}   plan {plan.hash6}   {points}   {figures}"
     if plan.trial:
-        yield "TRIAL: a small load on the real servers, not a measurement"
+        yield f"TRIAL: a small load, not a measurement: {_why_trial(plan)}"
     images = {arm.arm.image for arm in plan.arms}
     weights = plan.estimate.weights_gb
     there = f" ({weights:g} GB must be on each serving host)" if weights else ""
@@ -96,6 +97,12 @@ def _head(plan: Plan) -> Iterator[str]:
     prompts = plan.trial.prompts_per_concurrency if plan.trial else PROMPTS_PER_CONCURRENCY
     yield f"load: random tokens, {lengths}"
     yield f"      {prompts} × concurrency prompts{_floor(plan)}, after {WARMUPS_PER_CONCURRENCY} × concurrency warm-ups"
+
+
+def _why_trial(plan: Plan) -> str:
+    if plan.inventory.always_trial:
+        return "every sweep on provision: lab is a trial, its nodes have no GPUs"
+    return "asked for by --trial; the servers are the real ones"
 
 
 def _floor(plan: Plan) -> str:
@@ -113,7 +120,8 @@ def _arm(plan: ArmPlan) -> Iterator[str]:
     first = plan.points[0].point
     concs = " ".join(str(planned.point.conc) for planned in plan.points)
     prompts = "chat-framed prompts" if first.chat else "raw prompts"
-    yield f"arm {arm.name}   {first.isl}/{first.osl}   conc {concs}   {sum(arm.gpus.values())} GPUs   {prompts}"
+    gpus = counted(sum(arm.gpus.values()), "GPU")
+    yield f"arm {arm.name}   {first.isl}/{first.osl}   conc {concs}   {gpus}   {prompts}"
     width = max(len(host.name) for host in plan.placement.hosts)
     for service in plan.servers:
         extra = _beside(plan, service.seat)

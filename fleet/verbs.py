@@ -23,7 +23,7 @@ from fleet.lab import image, packages
 from fleet.lab.lab import Lab
 from fleet.lab.node import NodeStatus
 from fleet.model import limits, load, matrix
-from fleet.model.inventory import Inventory, Trial
+from fleet.model.inventory import Inventory
 from fleet.model.limits import LAST_FAILED
 from fleet.model.near import did_you_mean, nearest
 from fleet.model.remarks import remarks
@@ -40,6 +40,7 @@ from fleet.stages import health as healths
 from fleet.stages import stage as stages
 from fleet.stages.monitor import Monitor
 from fleet.stages.road import Road
+from fleet.words import counted
 
 ROOT = Path(__file__).resolve().parent.parent
 CACHE = ROOT / ".lab"
@@ -71,11 +72,6 @@ def _inventories(folder: Path) -> list[Path]:
     return sorted(one for one in folder.glob("*.y*ml") if one.stem != "invoke") if os.path.isdir(folder) else []
 
 
-def _trial(inventory: Inventory, asked: bool) -> Trial | None:
-    """The lab's inventory brings a trial of its own; on other hosts --trial asks for one."""
-    return inventory.trial or (Trial() if asked else None)
-
-
 def _plan(
     settings: Settings,
     inventory: Inventory,
@@ -86,7 +82,8 @@ def _plan(
     trial: bool = False,
 ) -> Plan:
     recipe = load.recipe(config, settings.recipes, rules=True)
-    return plans.build(recipe, inventory, settings.recipes, arm=arm or None, conc=conc, trial=_trial(inventory, trial))
+    small = inventory.trial_for(asked=trial)
+    return plans.build(recipe, inventory, settings.recipes, arm=arm or None, conc=conc, trial=small)
 
 
 @contextmanager
@@ -437,7 +434,7 @@ def cp(settings: Settings, *, source: str, target: str, limit: Sequence[str] = (
         if isinstance(answer, FleetError):
             ui.complain(answer)
         else:
-            ui.say(f"{host}: {whole}  {len(data)} bytes, mode {mode:04o}")
+            ui.say(f"{host}: {whole}  {counted(len(data), 'byte')}, mode {mode:04o}")
     return HostError.exit_code if any(answers.values()) else None
 
 
@@ -479,7 +476,8 @@ def check_inventory(settings: Settings, *, limit: Sequence[str] = (), about: Seq
     for remark in remarks(shown):
         ui.say(f"note: {remark}")
     served = sum(not fit.reasons for fit in found)
-    ui.say(f"{inventory.path} is sound: {len(inventory.hosts)} hosts, {served} of {len(found)} recipes can run on them")
+    there = counted(len(inventory.hosts), "host")
+    ui.say(f"{inventory.path} is sound: {there}, {served} of {len(found)} recipes can run on them")
     return None
 
 
@@ -581,13 +579,13 @@ def lab_up(settings: Settings, *, nodes: int = 3) -> int | None:
     image.ensure(lab, first, doubles)
     for node in image.forget_others(lab, others, doubles):
         ui.say(f"{node}: an earlier image of the doubles is forgotten")
-    ui.say(f"the lab is up with {len(lab.nodes())} nodes; see them: invoke lab.status; take it down: invoke lab.down")
+    up = counted(len(lab.nodes()), "node")
+    ui.say(f"the lab is up with {up}; see them: invoke lab.status; take it down: invoke lab.down")
     return None
 
 
 def lab_down(settings: Settings) -> int | None:
-    Lab().down()
-    ui.say("no lab is left here")
+    Lab().down(say=ui.say)
     return None
 
 

@@ -89,8 +89,7 @@ class Wire(Fake):
 
     def end(self, box: Box, code: int, *, remove: bool = False) -> None:
         self._tell(box, "die", exitCode=str(code))
-        box.finished = self._stamp()
-        box.end(code)
+        box.end(code, at=self._stamp())
         if remove:
             del self.node.boxes[box.name]
 

@@ -68,24 +68,24 @@ class Listener(Silent):
 
 @dataclass
 class Box:
-    """One container. looks: a client ends when it was inspected so often."""
+    """One container. looks: a client ends when it was inspected so often. ended: when, as docker writes it."""
 
     name: str
     image: str = "rocm/atom-dev:n1"
     state: str = "running"
     code: int = 0
     oom: bool = False
+    ended: str = ""
     labels: dict[str, str] = field(default_factory=dict)
     log: str = ""
     looks: int = 2
-    finished: str = "0001-01-01T00:00:00Z"
 
     @property
     def id(self) -> str:
         return f"id-{self.name}"
 
-    def end(self, code: int = 137, *, oom: bool = False) -> None:
-        self.state, self.code, self.oom = "exited", code, oom
+    def end(self, code: int = 137, *, oom: bool = False, at: str = "") -> None:
+        self.state, self.code, self.oom, self.ended = "exited", code, oom, at
 
     def row(self) -> str:
         labels = ",".join(f"{docker.PREFIX}.{name}={value}" for name, value in self.labels.items())
@@ -98,15 +98,19 @@ class Box:
     def inspected(self) -> dict[str, Any]:
         running = self.state in ("running", "paused")
         state = {"Status": self.state, "Running": running, "ExitCode": self.code, "OOMKilled": self.oom}
-        state["FinishedAt"] = self.finished
+        state["FinishedAt"] = self.ended or "0001-01-01T00:00:00Z"
         return {"Id": self.id, "Name": f"/{self.name}", "State": state, "Image": IMAGE_ID}
 
 
 @dataclass
 class Counted:
-    """What a worker shows at /metrics. `late`: seconds its counters lie behind; None: it does not say when."""
+    """What a worker shows at /metrics. `late`: seconds its counters lie behind; None: it does not say when.
+
+    `running`: requests under way; None: it does not say.
+    """
 
     finished: float = 0
+    running: float | None = 0
     generated: float = 0
     accepted: float = 0
     steps: float = 0
@@ -121,6 +125,8 @@ class Counted:
             "mtp_accepted_tokens_total": self.accepted,
             "mtp_decode_steps_total": self.steps,
         }
+        if self.running is not None:
+            values |= {"requests_running": self.running, "requests_waiting": 0, "requests_parked_kv_load": 0}
         if self.late is not None:
             values["metrics_last_refresh_timestamp_seconds"] = time.time() + 1 - self.late
         return "".join(f"atom:{name} {value!r}\n" for name, value in values.items())

@@ -22,6 +22,7 @@ from fleet.lab.command import Completed, attempt, run
 from fleet.lab.network import Network, choose, routed
 from fleet.lab.node import SEED, Node, NodeStatus, free_loops, remove_cgroups
 from fleet.lab.seed import Identity, Keys, known_hosts, seed
+from fleet.words import counted
 
 Say = Callable[[str], object]
 T = TypeVar("T")
@@ -68,11 +69,13 @@ class Lab:
     """Two checkouts have two labs that share nothing: the id is in every name of theirs.
 
     FLEET_LAB_DIR says where the labs of this machine have their folders; the default is /var/lib/fleetlab.
+    FLEET_LAB_NAME tells several labs of one checkout apart; by default it has one, without a name.
     """
 
     def __init__(self, checkout: Path | None = None) -> None:
         self.checkout = (checkout or Path(__file__).parents[2]).resolve()
-        self.id = hashlib.sha256(str(self.checkout).encode()).hexdigest()[:6]
+        name = os.environ.get("FLEET_LAB_NAME", "")
+        self.id = hashlib.sha256("\0".join([str(self.checkout), *([name] if name else [])]).encode()).hexdigest()[:6]
         self.parent = Path(os.environ.get("FLEET_LAB_DIR", PARENT)).resolve()
         self.state = self.parent / self.id
         self.prefix = f"fl{self.id}"
@@ -146,17 +149,21 @@ class Lab:
             if self.record is None:
                 self._begin(say)
             names = sorted({*self.nodes(), *(f"node{n}" for n in range(1, nodes + 1))}, key=number)
+            if len(names) > nodes:
+                say(more_than_asked(names, nodes))
             if names == self.nodes() and self._written(names) and all(self._each(self._well, names)):
                 return
             started = time.monotonic()
             self._write(names)
             self._mend(names, say)
-            say(f"{len(names)} nodes up in {time.monotonic() - started:.1f} s; ssh -F {self.ssh_config} {names[0]}")
+            took = time.monotonic() - started
+            say(f"{counted(len(names), 'node')} up in {took:.1f} s; ssh -F {self.ssh_config} {names[0]}")
 
-    def down(self) -> None:
+    def down(self, *, say: Say = silent) -> None:
         """Stop everything and remove every trace, also of a half-made lab. Raises LabError without root."""
         require(tools=False)
-        with self._locked(silent):
+        with self._locked(say):
+            nodes, remains = self.nodes(), self.state.exists() or bool(process.marked(self.id))
             self._purge()
             shutil.rmtree(self.state, ignore_errors=True)
             self._lock.unlink(missing_ok=True)
@@ -164,6 +171,7 @@ class Lab:
             self._net_lock.unlink()
         with suppress(OSError):
             self.parent.rmdir()
+        say(removed(nodes, remains))
 
     def _begin(self, say: Say) -> None:
         """A folder with keys and a network of its own, in place of whatever is left of an earlier lab."""
@@ -348,6 +356,21 @@ class Lab:
 def number(node: str) -> int:
     """7 of node7."""
     return int(node.removeprefix("node"))
+
+
+def more_than_asked(names: Sequence[str], nodes: int) -> str:
+    """Why there are more nodes than were asked for, and how to have fewer."""
+    up = f"{counted(len(names), 'node')} are there ({', '.join(names)}), and up takes none away"
+    return f"{up}; for a lab of {nodes}: invoke lab.down, then invoke lab.up --nodes {nodes}"
+
+
+def removed(nodes: Sequence[str], remains: bool) -> str:
+    """What `down` found and removed. remains: there was a folder or a process of the lab."""
+    if nodes:
+        return f"{', '.join(nodes)} removed, with all images, containers and files"
+    if remains:
+        return "no lab was up; what was left of an earlier one is removed"
+    return "no lab was up: nothing to remove"
 
 
 def require(*, tools: bool = True) -> None:

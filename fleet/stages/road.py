@@ -9,22 +9,26 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, NoReturn
 
-from fleet import docker
+from fleet import docker, probes
 from fleet.docker import Image
 from fleet.errors import FleetError, Interrupted, NotReady, ServiceDied
-from fleet.plan import ArmPlan, Plan
+from fleet.plan import ArmPlan, Plan, PlannedPoint
 from fleet.results import record as records
 from fleet.results import report
+from fleet.results.record import Record
 from fleet.results.store import RunFolder
 from fleet.session import Machine, Session
-from fleet.stages import launch, watch
+from fleet.stages import launch, obituary
 from fleet.stages.collect import collect
-from fleet.stages.deployment import Deployment, spoken
+from fleet.stages.deployment import Deployment
 from fleet.stages.preflight import Findings, preflight
 from fleet.stages.ready import ready
+from fleet.stages.rest import rest
 from fleet.stages.stage import stage
 from fleet.stages.sweep import run_point
 from fleet.stages.teardown import teardown
+from fleet.stages.watch import Deaths
+from fleet.words import counted
 
 VALID, NOT_ALL_VALID, DIED = 0, 1, 4
 
@@ -76,7 +80,9 @@ class Road:
 
     def _arm(self, arm: ArmPlan) -> bool:
         """Whether to go on with the next arm."""
-        deployment = Deployment.of(self.session, self.folder, self.plan, arm)
+        hosts = self.facts["hosts"].items()
+        clocks = {host: probes.lead(told["clock_offset_s"], told["clock_error_s"]) for host, told in hosts}
+        deployment = Deployment.of(self.session, self.folder, self.plan, arm, clocks)
         self.session.progress.line(_heading(arm))
         for why in arm.dropped:
             self.session.progress.line(f"  not run: {why}")
@@ -129,7 +135,9 @@ class Road:
         told = ready(deployment, within=self.session.settings.timeouts.ready_within)
         self.session.progress.line(f"  {told}")
         self._versions(deployment)
+        record = None
         for planned in deployment.arm.points:
+            self._rest(deployment, record, planned)
             record = run_point(deployment, planned, images)
             self._summarize()
             if self.fail_fast and not record.valid:
@@ -137,6 +145,13 @@ class Road:
                 return False
         _same_at_the_end(images, launch.images(deployment))
         return True
+
+    def _rest(self, deployment: Deployment, earlier: Record | None, planned: PlannedPoint) -> None:
+        """Of a valid point nothing is under way: its every request has come back."""
+        if earlier is None or earlier.valid:
+            return
+        after, before = f"conc {earlier.conc}", f"conc {planned.point.conc}"
+        rest(deployment, after=after, before=before, within=self.session.settings.timeouts.rest_within)
 
     def _versions(self, deployment: Deployment) -> None:
         """What the engine says of its versions, by seat, for the facts."""
@@ -157,13 +172,12 @@ class Road:
     # ------------------------------------------------------------------ what is told and written
 
     def _obituary(self, deployment: Deployment, error: FleetError) -> str:
-        """Death in three parts: what, the first fatal lines, what is kept and what to type."""
-        lines = [str(error)]
-        for number, fatal in enumerate(watch.fatal_lines(deployment)):
-            mark = "   ← first fatal line" if number == 0 else ""
-            lines.append(f"  {fatal.time[11:23]}  {spoken(fatal.service)}   {fatal.text[:160]}{mark}")
+        """Death in three parts: what, why as the logs tell it, what is kept and what to type."""
+        deaths = error.deaths if isinstance(error, Deaths) else ()
+        lines = [str(error), *obituary.lines(deployment, deaths)]
         logs = self.folder.logs(deployment.arm.arm.name)
-        lines.append(f"logs of {len(deployment.services)} services are in {logs}; {self._kept()}")
+        whose = counted(len(deployment.services), "service")
+        lines.append(f"logs of {whose} are in {logs}; {self._kept()}")
         lines.append(f"next: {self._again(deployment)}")
         return "\n".join(lines)
 
@@ -174,7 +188,7 @@ class Road:
 
     def _kept(self) -> str:
         done = [record for record in self.folder.records() if record.state == "done"]
-        return f"{len(done)} finished point{'s' if len(done) != 1 else ''} kept in {self.folder.path}"
+        return f"{counted(len(done), 'finished point')} kept in {self.folder.path}"
 
     def _not_run(self) -> None:
         ran = {record.point for record in self.folder.records()}
@@ -228,7 +242,7 @@ def _heading(arm: ArmPlan) -> str:
     one = arm.arm
     concs = " ".join(str(planned.point.conc) for planned in arm.points)
     lengths = " ".join(dict.fromkeys(f"{planned.point.isl}/{planned.point.osl}" for planned in arm.points))
-    return f"arm {one.name}   {lengths}   conc {concs}   {sum(one.gpus.values())} GPUs"
+    return f"arm {one.name}   {lengths}   conc {concs}   {counted(sum(one.gpus.values()), 'GPU')}"
 
 
 def _images(plan: Plan) -> dict[str, list[str]]:
@@ -246,6 +260,7 @@ def _told(findings: dict[str, Findings]) -> dict[str, Any]:
             **finding.facts,
             "docker": finding.docker,
             "clock_offset_s": finding.clock_offset_s,
+            "clock_error_s": finding.seconds / 2,
             "gpus": [gpu.model_dump() for gpu in finding.gpus],
             "models": {name: listing.model_dump() for name, listing in finding.models.items() if listing},
             "strangers": list(finding.strangers),

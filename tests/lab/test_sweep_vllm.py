@@ -7,7 +7,7 @@ import json
 import pytest
 
 from fleet.results.record import Record
-from tests.lab.desk import Desk
+from tests.lab.desk import FAST, Desk
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(120)]
 
@@ -17,9 +17,10 @@ NAME = "deepseek-ai/DeepSeek-V4-Pro"
 
 
 def sweep(desk: Desk, key: str, *words: str) -> tuple[Record, ...]:
-    small = desk.inventory(trial={"prompts_per_concurrency": 2, "output": 16, "max_concurrency": 16})
+    small = desk.inventory(everyone=FAST, trial={"prompts_per_concurrency": 2, "output": 16, "max_concurrency": 16})
     said = desk.invoke("sweep", "--config", key, "--inventory", small, *words)
     assert said.code == 0, said.all
+    assert "counted by the only worker\n" in said.out
     return desk.run().records()
 
 
@@ -67,3 +68,5 @@ def believed(desk: Desk, record: Record) -> None:
     agg = json.loads((desk.run().path / str(record.agg)).read_text())
     assert (agg["model"], agg["framework"], agg["is_multinode"], agg["tp"]) == (NAME, "vllm", False, 8)
     assert agg["p99.9_ttft"] > 0
+    (versions,) = json.loads(desk.run().facts.read_text())["versions"][record.arm].values()
+    assert versions == {"vllm": "0.0+double"}

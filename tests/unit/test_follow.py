@@ -394,7 +394,7 @@ def test_which_run_cannot_be_told() -> None:
     assert refused.value.hint == "type: invoke logs --follow --run r2"
     with pytest.raises(UsageError, match="nothing of ours runs on n1"):
         follows.chosen(looks(box("r1", state="exited")), "")
-    with pytest.raises(UsageError, match="no container of run r2 runs on n1"):
+    with pytest.raises(UsageError, match="no running container of run r2 on n1"):
         follows.chosen(looks(box("r1")), "r2")
     with pytest.raises(Unreachable):
         follows.chosen(looks(n2=LOST), "")

@@ -174,3 +174,8 @@ def test_facts_for_real():
     assert facts["kernel"]
     assert int(facts["cpus"]) > 0
     assert "" not in facts.values()
+
+
+def test_an_offset_within_the_error_of_its_measurement_is_none() -> None:
+    assert probes.lead(0.004, 0.005) == probes.lead(-0.005, 0.005) == probes.lead(None, 0.0) == 0.0
+    assert (probes.lead(-2.0, 0.005), probes.lead(0.006, 0.005)) == (-2.0, 0.006)

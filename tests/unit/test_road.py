@@ -85,8 +85,8 @@ def dies_at(world: World, conc: int) -> None:
     def ends(node: Node, box: Box) -> None:
         usual(node, box)
         if box.labels["point"].endswith(f"1p1d-mtp3-c{conc}"):
-            world.box("decode0").end(137, oom=True)
             world.box("decode0").log = "2026-11-30T21:14:07.310000000Z   HIP out of memory. Tried to allocate 3 GiB\n"
+            world.box("decode0").end(137, oom=True)
 
     world.client_ends = ends  # type: ignore[method-assign]
 
