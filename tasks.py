@@ -186,10 +186,10 @@ def image(c: Any, config: str = "", limit: Many = None, inventory: str = "") -> 
 
 @verb(but(config=f"{KEY}: for verbs that are given none (default: none)"))
 def shell(c: Any, inventory: str = "", config: str = "") -> int | None:
-    """A Python console with the inventory, the hosts and what runs on them."""
-    from fleet import verbs
+    """A Python console with the hosts, what runs on them, the runs and all verbs; IPython where it is installed."""
+    from fleet.shell import calls, console
 
-    return verbs.shell(settings(c, inventory), config=config)
+    return console.run(settings(c, inventory), calls.Tasks(ns, FLAGS, c), config=config)
 
 
 @verb(FLAGS)

@@ -120,7 +120,7 @@ def names_here(line: Sequence[str]) -> Names:
                 from fleet.hosts.route import aliases
 
                 return aliases()
-            return _names(flag, _settings(line))
+            return names_of(flag, _settings(line))
         except (FleetError, OSError):
             return []
 
@@ -136,7 +136,8 @@ def _settings(line: Sequence[str]) -> Settings:
     return settings(SimpleNamespace(config=config), given[-1] if given else "")
 
 
-def _names(flag: str, here: Settings) -> list[str]:
+def names_of(flag: str, here: Settings) -> list[str]:
+    """The names that a flag takes; none where it takes no name. Raises FleetError for files that cannot be read."""
     if flag == "--config":
         from fleet.model.load import recipe_keys
 

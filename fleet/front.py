@@ -81,19 +81,20 @@ def answered() -> Iterator[None]:
 
 
 @contextmanager
-def ended_like_interrupted() -> Iterator[None]:
+def ended_like_interrupted(before: Callable[[], None] = lambda: None) -> Iterator[None]:
     """SIGTERM, and SIGHUP of a closed terminal, end a verb like ^C: logs come home, our containers go. An ignored
-    SIGHUP (nohup) stays ignored."""
+    SIGHUP (nohup) stays ignored. `before` is called first."""
 
     def interrupt(*_: object) -> None:
+        before()
         raise KeyboardInterrupt
 
     wanted = [one for one in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(one) is not signal.SIG_IGN]
-    before = {one: signal.signal(one, interrupt) for one in wanted}
+    handlers = {one: signal.signal(one, interrupt) for one in wanted}
     try:
         yield
     finally:
-        for one, handler in before.items():
+        for one, handler in handlers.items():
             signal.signal(one, handler)
 
 
