@@ -71,6 +71,10 @@ def _short(value: object) -> str:
 class Answer:
     """What a command printed (`out`, `err`), and its exit code (`code`)."""
 
+    code: int
+    out: Text
+    err: Text
+
     def __init__(self, outcome: Outcome) -> None:
         self.code, self.out, self.err = outcome.code, Text(outcome.out), Text(outcome.err)
 
@@ -140,6 +144,8 @@ Opener = Callable[[], Session]
 
 class HostObject(Named):
     """A host: `.run("uptime")`, `.ssh` (the line to type), `.host` (what the inventory says)."""
+
+    host: Host
 
     def __init__(self, host: Host, opened: Opener) -> None:
         self.host = host
@@ -221,6 +227,7 @@ def _at(found: Sequence[T], place: int, what: str) -> T:
 class Seat(Named):
     """A container of ours: `.logs()`, `.state`, `.host`, `.run`, `.arm`."""
 
+    container: Container
     role: str
     host: str
     run: str
@@ -251,6 +258,8 @@ class Seat(Named):
 
 class Seats:
     """Containers of ours, by place (`[0]`) or name (`["decode0"]`), and why some hosts could not say theirs."""
+
+    lost: tuple[FleetError, ...]
 
     def __init__(self, found: Sequence[Seat], lost: Sequence[FleetError] = (), what: str = "deployment") -> None:
         self._found, self._what = tuple(found), what
