@@ -8,7 +8,7 @@ import rlcompleter
 import sys
 import textwrap
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -62,6 +62,16 @@ class Ending:
 
     def ask(self) -> None:
         self.asked = True
+
+    def line(self, prompt: Callable[[], str]) -> str:
+        """What the prompt gives; EOFError, as of Ctrl-D, once the end was asked for."""
+        try:
+            if not self.asked:
+                return prompt()
+        except KeyboardInterrupt:
+            if not self.asked:
+                raise
+        raise EOFError
 
 
 def run(settings: Settings, tasks: Tasks, *, config: str = "") -> int:
@@ -152,9 +162,7 @@ class Console(code.InteractiveConsole):
         self._names, self._ending = names, ending
 
     def raw_input(self, prompt: str = "") -> str:
-        if self._ending.asked:
-            raise EOFError
-        return super().raw_input(prompt)
+        return self._ending.line(lambda: super(Console, self).raw_input(prompt))
 
     def showtraceback(self) -> None:
         error = sys.exc_info()[1]

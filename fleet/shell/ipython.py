@@ -26,13 +26,7 @@ class Shell(TerminalInteractiveShell):
     status = 0
 
     def prompt_for_code(self) -> str:
-        try:
-            if not self.ending.asked:
-                return str(super().prompt_for_code())  # type: ignore[no-untyped-call]
-        except KeyboardInterrupt:
-            if not self.ending.asked:
-                raise
-        raise EOFError
+        return str(self.ending.line(super().prompt_for_code))
 
     def showtraceback(self, exc_tuple: Any = None, *args: Any, **options: Any) -> None:
         error = exc_tuple[1] if exc_tuple else sys.exc_info()[1]

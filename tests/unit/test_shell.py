@@ -1,4 +1,4 @@
-"""The console: live objects that show themselves, verbs as functions, errors as one message, what still runs at the end."""
+"""The console: live objects that show themselves, verbs as functions, errors as messages, what runs on at the end."""
 
 from __future__ import annotations
 
@@ -151,6 +151,7 @@ def test_a_timeout_is_a_number_or_a_duration(world: World, names: console.Names)
 
 def test_the_deployment_is_what_runs_now(world: World, up: Deployment, names: console.Names) -> None:
     live = names["deployment"]
+    world.nodes[FIRST].boxes = dict(reversed(world.nodes[FIRST].boxes.items()))  # docker lists the newest first
     assert repr(live).splitlines() == [
         f"run {RUN} of ops@here",
         "host       seat      state         arm",
