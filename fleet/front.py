@@ -81,13 +81,13 @@ def answered() -> Iterator[None]:
 
 
 @contextmanager
-def ended_like_interrupted(before: Callable[[], None] = lambda: None) -> Iterator[None]:
+def ended_like_interrupted(instead: Callable[[], bool] = lambda: False) -> Iterator[None]:
     """SIGTERM, and SIGHUP of a closed terminal, end a verb like ^C: logs come home, our containers go. An ignored
-    SIGHUP (nohup) stays ignored. `before` is called first."""
+    SIGHUP (nohup) stays ignored. instead: asked first, and where it answers True that is all."""
 
     def interrupt(*_: object) -> None:
-        before()
-        raise KeyboardInterrupt
+        if not instead():
+            raise KeyboardInterrupt
 
     wanted = [one for one in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(one) is not signal.SIG_IGN]
     handlers = {one: signal.signal(one, interrupt) for one in wanted}

@@ -1,4 +1,4 @@
-"""A program on a pseudo-terminal: type, wait for what it shows, end it."""
+"""A program on a pseudo-terminal: type, wait for what it shows, end it. And of programs, fleet's console."""
 
 from __future__ import annotations
 
@@ -58,8 +58,12 @@ class Terminal:
         self.code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
         return self.shown[self._seen :]
 
-    def signal(self, number: int) -> None:
-        os.kill(self.pid, number)
+    def idle(self, within: float = SECONDS) -> None:
+        """Wait until its main thread sleeps, as it does at a prompt that has been printed."""
+        end = time.monotonic() + within
+        while Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0] != "S":
+            assert time.monotonic() < end, "never idle"
+            time.sleep(0.01)
 
     def close(self) -> None:
         if self.code is None:
@@ -77,3 +81,45 @@ class Terminal:
             return False
         self._raw += data
         return bool(data)
+
+
+class Console:
+    """A console at its prompt."""
+
+    def __init__(self, terminal: Terminal, ipython: bool) -> None:
+        self.terminal = terminal
+        self._ipython, self._number = ipython, 0
+        self._drop, self._tab = ("\x03\x03", "\t") if ipython else ("\x15", "\t\t\t")
+        self.greeting = self.prompt()
+
+    @classmethod
+    def open(cls, argv: Sequence[str], env: Mapping[str, str], folder: Path, home: Path, *, ipython: bool) -> Console:
+        """argv opens it in `folder`. home: for what IPython keeps; or, where it shall not be, for what hides it."""
+        hidden = home / "without-ipython"
+        hidden.mkdir()
+        (hidden / "IPython.py").write_text("raise ImportError\n")
+        path = [str(folder)] if ipython else [str(hidden), str(folder)]
+        kept = {name: value for name, value in env.items() if name not in ("CI", "FLEET_DEBUG", "COLUMNS", "LINES")}
+        whole = {**kept, "IPYTHONDIR": str(home / "ipython"), "PYTHONPATH": os.pathsep.join(path)}
+        return cls(Terminal(argv, whole, folder), ipython)
+
+    def prompt(self) -> str:
+        """Wait for the next prompt: what came before it."""
+        self._number += 1
+        return self.terminal.until(rf"^In \[{self._number}\]: " if self._ipython else "^>>> ")
+
+    def ask(self, line: str) -> str:
+        self.terminal.type(f"{line}\r")
+        return self.prompt()
+
+    def tab(self, begun: str, *names: str) -> None:
+        """Wait until all names are offered for what is typed; then a clean prompt."""
+        self.terminal.type(begun + self._tab)
+        self.terminal.until(*(rf"(?<![\w-]){re.escape(name)}(?![\w-])" for name in names))
+        self.terminal.type(f"{self._drop}6 * 7000\r")
+        self.terminal.until("^.*42000")
+        self.prompt()
+
+    def end(self) -> str:
+        """Wait until it has ended: what it said, without the prompt, which IPython draws anew."""
+        return self.terminal.end().replace(f"In [{self._number}]:", "")

@@ -56,12 +56,18 @@ class Names(dict[str, Any]):
 
 
 class Ending:
-    """Whether SIGTERM or SIGHUP came: what is under way ends as after ^C, and then the console itself."""
+    """Whether SIGTERM or SIGHUP came: what is under way ends as after ^C, and then the console itself.
 
-    asked = False
+    stop: ends a prompt that must not be torn out of its event loop, and tells whether there is one.
+    """
 
-    def ask(self) -> None:
+    def __init__(self) -> None:
+        self.asked = False
+        self.stop: Callable[[], bool] = lambda: False
+
+    def ask(self) -> bool:
         self.asked = True
+        return self.stop()
 
     def line(self, prompt: Callable[[], str]) -> str:
         """What the prompt gives; EOFError, as of Ctrl-D, once the end was asked for."""

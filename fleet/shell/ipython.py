@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from IPython.core.completer import CompletionContext, SimpleCompletion, SimpleMatcherResult, context_matcher
 from IPython.terminal.interactiveshell import TerminalInteractiveShell
 from IPython.terminal.ipapp import TerminalIPythonApp
+from prompt_toolkit import Application
 
 from fleet import ui
 from fleet.model.base import Model
@@ -28,6 +29,14 @@ class Shell(TerminalInteractiveShell):
     def prompt_for_code(self) -> str:
         return str(self.ending.line(super().prompt_for_code))
 
+    def stop_prompt(self) -> bool:
+        """End the prompt as Ctrl-D does, from its own event loop; False where none is shown."""
+        app = self.pt_app.app if self.pt_app else None
+        if app is None or not app.is_running or app.loop is None:
+            return False
+        app.loop.call_soon_threadsafe(_exit, app)
+        return True
+
     def showtraceback(self, exc_tuple: Any = None, *args: Any, **options: Any) -> None:
         error = exc_tuple[1] if exc_tuple else sys.exc_info()[1]
         if isinstance(error, SystemExit):
@@ -39,6 +48,11 @@ class Shell(TerminalInteractiveShell):
             super().showtraceback(exc_tuple, *args, **options)
         else:
             ui.complain(told)
+
+
+def _exit(app: Application[Any]) -> None:
+    if app.is_running and not app.is_done:
+        app.exit(exception=EOFError())
 
 
 def _own(error: BaseException) -> bool:
@@ -54,6 +68,7 @@ def interact(names: Names, ending: Ending) -> int:
     assert isinstance(shell, Shell)
     assert shell.display_formatter is not None
     shell.names, shell.ending = names, ending
+    ending.stop = shell.stop_prompt
     shell.Completer.custom_matchers.append(_matcher(names))
     shell.display_formatter.formatters["text/plain"].for_type(Model, _pretty)
     app.start()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.terminal import Terminal
+from tests.terminal import Console
 from tests.world import KEY, ROOT, RUN
 
 FIRST, SECOND = "mi355x-01", "mi355x-02"
@@ -19,53 +19,21 @@ INVENTORY = "inventories/example-mi355x.yaml"
 OLD = "20260101-000000-some-key-abcdef"
 
 
-class Console:
-    """A console at its prompt."""
-
-    def __init__(self, terminal: Terminal, ipython: bool) -> None:
-        self.terminal = terminal
-        self._ipython, self._number = ipython, 0
-        self._drop, self._tab = ("\x03\x03", "\t") if ipython else ("\x15", "\t\t\t")
-        self.greeting = self.prompt()
-
-    def prompt(self) -> str:
-        """Wait for the next prompt: what came before it."""
-        self._number += 1
-        return self.terminal.until(rf"^In \[{self._number}\]: " if self._ipython else "^>>> ")
-
-    def ask(self, line: str) -> str:
-        self.terminal.type(f"{line}\r")
-        return self.prompt()
-
-    def tab(self, begun: str, *names: str) -> None:
-        """Wait until all names are offered for what is typed; then a clean prompt."""
-        self.terminal.type(begun + self._tab)
-        self.terminal.until(*(rf"(?<![\w-]){re.escape(name)}(?![\w-])" for name in names))
-        self.terminal.type(f"{self._drop}6 * 7000\r")
-        self.terminal.until("^.*42000")
-        self.prompt()
-
-
 @pytest.fixture(params=["ipython", "plain"])
 def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[..., Console]]:
     """A console on scripted hosts, at its first prompt. In the plain one IPython cannot be imported."""
-    ipython = request.param == "ipython"
     (tmp_path / OLD).mkdir()
-    (tmp_path / "without").mkdir()
-    (tmp_path / "without" / "IPython.py").write_text("raise ImportError\n")
-    env = {name: value for name, value in os.environ.items() if name not in ("CI", "FLEET_DEBUG", "COLUMNS", "LINES")}
-    env |= {"PYTHONPATH": str(ROOT) if ipython else f"{tmp_path / 'without'}{os.pathsep}{ROOT}"}
-    env |= {"IPYTHONDIR": str(tmp_path / "ipython"), "INVOKE_FLEET_RESULTS": str(tmp_path)}
-    terminals = []
+    ipython, consoles = request.param == "ipython", []
 
     def begun(*flags: str) -> Console:
         argv = [sys.executable, "-m", "tests.scripted_shell", str(tmp_path), *flags]
-        terminals.append(Terminal(argv, env, ROOT))
-        return Console(terminals[-1], ipython)
+        env = {**os.environ, "INVOKE_FLEET_RESULTS": str(tmp_path)}
+        consoles.append(Console.open(argv, env, ROOT, tmp_path, ipython=ipython))
+        return consoles[-1]
 
     yield begun
-    for terminal in terminals:
-        terminal.close()
+    for console in consoles:
+        console.terminal.close()
 
 
 def test_answers_errors_and_interruptions(opened: Callable[..., Console]) -> None:
@@ -127,8 +95,9 @@ def test_tab_offers_names(opened: Callable[..., Console]) -> None:
 
 def test_sigterm_is_the_end(opened: Callable[..., Console]) -> None:
     console = opened()
+    console.terminal.idle()
     os.kill(console.terminal.pid, signal.SIGTERM)
-    assert console.terminal.end().split() == ["interrupted"]
+    assert console.end().split() == ["interrupted"]
     assert console.terminal.code == 130
 
 
