@@ -168,7 +168,8 @@ class Console(code.InteractiveConsole):
         self._names, self._ending = names, ending
 
     def raw_input(self, prompt: str = "") -> str:
-        return self._ending.line(lambda: super(Console, self).raw_input(prompt))
+        shown = prompt if sys.stdin.isatty() else ""
+        return self._ending.line(lambda: super(Console, self).raw_input(shown))
 
     def showtraceback(self) -> None:
         error = sys.exc_info()[1]

@@ -115,7 +115,7 @@ def the_console_has_them_live(desk: Desk, run: str) -> None:
     assert "Traceback" not in said.all
     assert said.out.splitlines()[-4:] == [
         f"still running: run {run}",
-        "  node1  prefill0 router",
+        "  node1  client prefill0 router",
         "  node2  decode0",
         f"  take it down: invoke down --run {run}",
     ]
