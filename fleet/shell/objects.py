@@ -279,7 +279,7 @@ class Seats:
     def _who(self) -> str:
         return "the hosts that answered" if self.lost else "these hosts"
 
-    def of(self, role: str) -> Seats:
+    def _of(self, role: str) -> Seats:
         found = sorted((seat for seat in self._found if seat.role == role), key=lambda seat: seat.name)
         return Seats(found, self.lost, role)
 
@@ -313,15 +313,15 @@ class Deployment:
 
     @property
     def prefill(self) -> Seats:
-        return self.seats.of("prefill")
+        return self.seats._of("prefill")
 
     @property
     def decode(self) -> Seats:
-        return self.seats.of("decode")
+        return self.seats._of("decode")
 
     @property
     def server(self) -> Seats:
-        return self.seats.of("server")
+        return self.seats._of("server")
 
     @property
     def router(self) -> Seat:
@@ -394,7 +394,7 @@ class Run(Named):
             return {}
         return told if isinstance(told, dict) else {}
 
-    def row(self) -> tuple[str, str, str]:
+    def _row(self) -> tuple[str, str, str]:
         """Its name, how many of its points are valid, and what keeps it from being a measurement."""
         told = self._told
         planned = told.get("planned")
@@ -414,7 +414,7 @@ class Run(Named):
             yield "no point has run"
             return
         yield from filter(None, [report.banner(records)])
-        yield f"{self.row()[1]} points valid"
+        yield f"{self._row()[1]} points valid"
         rows = report.rows(records)
         for arm in dict.fromkeys(row.arm for row in rows):
             yield f"arm {arm}"
@@ -472,7 +472,7 @@ class Results:
         if not names:
             return f"no run yet in {self._root()}"
         runs = [self[name] for name in names[-SHOWN_RUNS:]]
-        table = ui.table_text(("run", "valid", ""), (run.row() for run in runs))
+        table = ui.table_text(("run", "valid", ""), (run._row() for run in runs))
         earlier = len(names) - len(runs)
         return f"{earlier} earlier: results.names\n{table}" if earlier else table
 

@@ -148,10 +148,10 @@ def _attribute(line: str, known: Mapping[str, Any]) -> Offer | None:
         if found is None:
             return None
         kind = found
-    return _fits(chain[3], (name for name in _members(kind) if not name.startswith("_")))
+    return _fits(chain[3], (name for name in members(kind) if not name.startswith("_")))
 
 
-def _members(kind: type) -> list[str]:
+def members(kind: type) -> list[str]:
     """Of an object of a class, those that it gets when it is made included."""
     declared = (name for one in kind.__mro__ for name in inspect.get_annotations(one))
     return sorted({*dir(kind), *declared})

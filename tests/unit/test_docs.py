@@ -28,6 +28,8 @@ from fleet.model import inventory, roster
 from fleet.model.base import KebabModel, Model
 from fleet.model.seat import Seat
 from fleet.model.service import Service
+from fleet.shell import objects as shell
+from fleet.shell.tab import members
 
 ROOT = Path(__file__).parents[2]
 CLI = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
@@ -184,3 +186,20 @@ def test_links_lead_somewhere() -> None:
     for page in (ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))):
         for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
             assert (page.parent / target).exists(), f"{page.relative_to(ROOT)} links to {target}"
+
+
+def test_what_a_console_offers_is_explained() -> None:
+    section = CLI[CLI.index("## The console") : CLI.index("## Exit codes")]
+    words = set(re.findall(r"\w+", " ".join(codes(re.sub(r"(?s)```.*?```", "", section)))))
+    shown = (
+        shell.HostObject,
+        shell.Hosts,
+        shell.Answer,
+        shell.Seat,
+        shell.Seats,
+        shell.Deployment,
+        shell.Run,
+        shell.Results,
+    )
+    offered = {name for kind in (*shown, shell.Recipes) for name in members(kind) if not name.startswith("_")}
+    assert offered | {"hosts", "deployment", "results", "recipes", "inventory", "settings"} <= words

@@ -276,7 +276,7 @@ def test_a_run_without_points_or_with_a_broken_file_still_shows_itself(tmp_path:
     run.points.write_text("{}\n{}\n")
     run.summary_json.write_text("[")
     assert f"{run.points}:1: not a record" in repr(names["results"][0])
-    assert names["results"][0].row() == (run.name, "-", "")
+    assert names["results"][0]._row() == (run.name, "-", "")
     with pytest.raises(FleetError, match="No such file"):
         _ = names["results"][0].summary
     run.summary_text.write_text("# a-key\n")
