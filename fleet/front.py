@@ -27,6 +27,9 @@ from fleet.streams import OutputLost, forsake, said
 if TYPE_CHECKING:
     from fleet.settings import Settings
 
+EXPLAINED = "explained"
+"""A task's attribute: what each of its arguments means. Invoke empties `task.help` as it reads it."""
+
 ROOT = Path(__file__).resolve().parent.parent
 GONE = "the folder that this shell stands in is gone\ntype: cd FOLDER, and the command again"
 
@@ -52,6 +55,7 @@ def verb(
         help_texts = {one.name: _help(flags[one.name.rstrip("_")], one.default) for one in parameters}
         made = task(run, help=help_texts, positional=[], iterable=list(many), auto_shortflags=False, **options)
         assert isinstance(made, Task)
+        vars(made)[EXPLAINED] = dict(help_texts)
         return made
 
     return decorate

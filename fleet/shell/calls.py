@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
 
-from fleet.errors import UsageError
+from fleet.argv import NUMBERS, whole
+from fleet.errors import UsageError, shown
+from fleet.front import EXPLAINED
 from fleet.model.near import did_you_mean
 from fleet.shell.objects import Named
 
@@ -47,23 +49,24 @@ class Argument:
 class Verb:
     """A verb, called as a function. It returns None if all is well, else an exit code, or raises a FleetError.
 
-    defaults: what an argument is when it is not given, looked up at each call; "" is nothing.
+    verb: its name on the command line. defaults: what an argument is when it is not given, looked up at each call; ""
+    is nothing.
     """
 
     def __init__(
         self,
         name: str,
-        body: Callable[..., Any],
+        verb: str,
+        task: Any,
         context: Any,
-        arguments: Iterable[Argument],
         defaults: Mapping[str, Callable[[], str]],
     ) -> None:
-        self.name = name
-        self.arguments = tuple(arguments)
-        self._body, self._context, self._defaults = body, context, defaults
+        self.name, self.verb = name, verb
+        self._body, self._context, self._defaults = inspect.unwrap(task.body), context, defaults
+        self.arguments = tuple(_arguments(self._body, getattr(task, EXPLAINED), task.iterable))
         self.__name__ = name
-        self.__signature__ = _signature(body)
-        self.__doc__ = f"{inspect.getdoc(body)}\n\n{self._described()}".rstrip()
+        self.__signature__ = _signature(self._body)
+        self.__doc__ = f"{inspect.getdoc(self._body)}\n\n{self._described()}".rstrip()
 
     def __call__(self, *values: Any, **options: Any) -> Code | None:
         given = {name: self._value(name, value) for name, value in self._bound(values, options).items()}
@@ -93,7 +96,9 @@ class Verb:
         placed = dict(zip(names, values, strict=False))
         for name in options:
             if name in placed:
-                raise UsageError(f"{self.name}: {name} is given twice: {placed[name]!r} is in its place", hint=takes)
+                raise UsageError(
+                    f"{self.name}: {name} is given twice: {_given(placed[name])} is in its place", hint=takes
+                )
         return {name: value for name, value in (placed | dict(options)).items() if value is not None}
 
     def _value(self, name: str, value: Any) -> Any:
@@ -103,15 +108,14 @@ class Verb:
             return _several(where, value)
         if argument.kind is bool:
             return _truth(where, value)
-        return _number(where, value) if argument.kind is int else _word(where, value)
+        return _number(where, value, argument.flag) if argument.kind is int else _word(where, value)
 
 
 @dataclass(frozen=True)
 class Tasks:
-    """The tasks of an Invoke collection, what their arguments mean, and the context that they are called with."""
+    """The tasks of an Invoke collection, and the context that they are called with."""
 
     collection: Any
-    flags: Mapping[str, str]
     context: Any
 
     def verbs(self, defaults: Mapping[str, Callable[[], str]], taken: Iterable[str] = ()) -> dict[str, Verb]:
@@ -119,12 +123,10 @@ class Tasks:
         found = {}
         for primary, aliases in self.collection.task_names.items():
             task = self.collection[primary]
-            body = inspect.unwrap(task.body)
-            arguments = _arguments(body, self.flags, task.iterable)
             for name in (primary, *aliases):
                 if name not in LEFT_OUT:
                     called = identifier(name, taken)
-                    found[called] = Verb(called, body, self.context, arguments, defaults)
+                    found[called] = Verb(called, primary, task, self.context, defaults)
         return found
 
 
@@ -134,9 +136,9 @@ def identifier(name: str, taken: Iterable[str] = ()) -> str:
     return f"{plain}_" if keyword.iskeyword(plain) or hasattr(builtins, plain) or plain in taken else plain
 
 
-def _arguments(body: Callable[..., Any], flags: Mapping[str, str], many: Iterable[str]) -> list[Argument]:
+def _arguments(body: Callable[..., Any], explained: Mapping[str, str], many: Iterable[str]) -> list[Argument]:
     return [
-        Argument(name, type(one.default), name in many, flags[name.rstrip("_")])
+        Argument(name, type(one.default), name in many, explained[name])
         for name, one in _signature(body).parameters.items()
     ]
 
@@ -150,7 +152,7 @@ def _signature(body: Callable[..., Any]) -> inspect.Signature:
 def _word(where: str, value: Any) -> str:
     """A text as it would be typed behind a flag."""
     if isinstance(value, bool) or not isinstance(value, (str, int, float, PurePath, Named)):
-        raise UsageError(f"{where}: a text expected, {value!r} was given")
+        raise UsageError(f"{where}: a text expected, {_given(value)} was given")
     text = value.name if isinstance(value, Named) else str(value)
     if not text.strip(" ,"):
         raise UsageError(f"{where} was given an empty value", hint="leave it out, or give it one")
@@ -169,11 +171,16 @@ def _several(where: str, value: Any) -> list[str]:
 
 def _truth(where: str, value: Any) -> bool:
     if not isinstance(value, bool):
-        raise UsageError(f"{where} is True or False, {value!r} was given")
+        raise UsageError(f"{where} is True or False, {_given(value)} was given")
     return value
 
 
-def _number(where: str, value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise UsageError(f"{where}: a whole number expected, {value!r} was given")
-    return value
+def _number(where: str, value: Any, flag: str) -> int:
+    try:
+        return whole("" if isinstance(value, bool) else str(value), NUMBERS[flag])
+    except ValueError as error:
+        raise UsageError(f"{where} takes {error}, {_given(value)} was given") from None
+
+
+def _given(value: Any) -> str:
+    return shown(repr(value))

@@ -28,6 +28,7 @@ from fleet.shell.calls import Tasks, Verb
 from fleet.shell.faults import message
 from fleet.shell.objects import Deployment, Hosts, Opener, Recipes, Results, Seats, seats, shown
 from fleet.shell.opened import Opened
+from fleet.verbs import read_inventory
 
 FAREWELL = 5.0
 """Seconds that all hosts together have for saying what still runs on them."""
@@ -50,7 +51,7 @@ class Names(dict[str, Any]):
     def offer(self, line: str) -> tab.Offer | None:
         """What Tab may make of a line."""
         try:
-            return tab.offer(line, self, lambda flag: names_of(flag, self.settings))
+            return tab.offer(line, self, lambda verb, flag: names_of(flag, self.settings, verb))
         except (FleetError, OSError):
             return None
 
@@ -88,7 +89,7 @@ def run(settings: Settings, tasks: Tasks, *, config: str = "") -> int:
     if config:
         load.recipe(config, settings.recipes)
     settings = _from_anywhere(settings)
-    inventory = load.inventory(near(settings.inventory))
+    inventory = read_inventory(near(settings.inventory))
     opened, ending = Opened(inventory, settings), Ending()
     try:
         with ended_like_interrupted(ending.ask):
@@ -131,10 +132,10 @@ def greeting(names: Names, config: str) -> str:
     """Where one is, and what can be typed."""
     inventory: Inventory = names["inventory"]
     key = f", config {config}" if config else ""
-    first = inventory.hosts[0].name
+    first, count = inventory.hosts[0].name, len(inventory.hosts)
     verbs = "   ".join(name for name, value in names.ours.items() if isinstance(value, Verb))
     lines = [
-        f"fleet console: {len(inventory.hosts)} hosts of {near(names.settings.inventory)}{key}",
+        f"fleet console: {count} host{'s' * (count != 1)} of {near(names.settings.inventory)}{key}",
         f'  hosts   hosts["{first}"].run("uptime")   hosts.each("uptime")',
         "  deployment   deployment.decode[0].logs()   results   results.latest   recipes",
         *textwrap.wrap(verbs, WIDTH, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False),

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from fleet import ui
+from fleet import errors, ui
 from fleet.docker import Container
 from fleet.errors import FleetError, UsageError
 from fleet.hosts.base import Outcome
@@ -128,12 +128,14 @@ def _seconds(timeout: float | str, default: float) -> float:
     try:
         return duration(timeout)
     except ValueError as error:
-        raise UsageError(f"timeout {timeout!r}: {error}") from None
+        raise UsageError(f"timeout {errors.shown(repr(timeout))}: {error}") from None
 
 
 def _command(command: object) -> str:
     if not isinstance(command, str) or not command.strip():
-        raise UsageError(f"a shell command in quotes expected, {command!r} was given", hint='type: .run("uptime")')
+        raise UsageError(
+            f"a shell command in quotes expected, {errors.shown(repr(command))} was given", hint='type: .run("uptime")'
+        )
     return command
 
 
@@ -182,7 +184,10 @@ class Hosts:
         if isinstance(wanted, int):
             return _at(list(self), wanted, "hosts")
         if not isinstance(wanted, str) or not wanted:
-            raise UsageError(f"hosts[{wanted!r}]: a name or a pattern expected", hint=f"hosts: {folded(self.names)}")
+            raise UsageError(
+                f"hosts[{errors.shown(repr(wanted))}]: a name or a pattern expected",
+                hint=f"hosts: {folded(self.names)}",
+            )
         for host in self._inventory.hosts:
             if host.name == wanted:
                 return HostObject(host, self._opened)
@@ -454,7 +459,9 @@ class Results:
         if isinstance(wanted, int):
             wanted = _at(self.names, wanted, "results")
         if not isinstance(wanted, str):
-            raise UsageError(f"results[{wanted!r}]: a run's name, the beginning of it, or its place expected")
+            raise UsageError(
+                f"results[{errors.shown(repr(wanted))}]: a run's name, the beginning of it, or its place expected"
+            )
         return Run(store.open(self._root(), wanted))
 
     def __iter__(self) -> Iterator[Run]:

@@ -18,8 +18,8 @@ OPENING = {")": "(", "]": "[", "}": "{"}
 CHAIN = re.compile(r"([A-Za-z_]\w*)((?:\.\w+|\[[^\[\]]*\]|\([^()]*\))*)\.(\w*)$")
 LINK = re.compile(r"\.(\w+)|\[[^\[\]]*\]|\([^()]*\)")
 
-Names = Callable[[str], Iterable[str]]
-"""The names behind a flag of the command line, "--config"."""
+Names = Callable[[str, str], Iterable[str]]
+"""The names behind a verb's flag on the command line: "plan", "--config"."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ def _quoted(line: str, brackets: list[Bracket], begun: int, known: Mapping[str, 
     if argument is None:
         return None
     before, comma, last = typed.rpartition(",") if argument.many else ("", "", typed)
-    found = _fits(last, names(argument.flag))
+    found = _fits(last, names(verb.verb, argument.flag))
     listed = before.split(",")
     return Offer(typed, tuple(f"{before}{comma}{word}" for word in found.words if word not in listed))
 

@@ -59,9 +59,7 @@ def opens(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Open
 
     def names(config: str = "") -> console.Names:
         inventory = load.inventory(Path("inventories/example-mi355x.yaml"))
-        return console.namespace(
-            settings, Tasks(tasks.ns, tasks.FLAGS, context), inventory, lambda: world.session, config
-        )
+        return console.namespace(settings, Tasks(tasks.ns, context), inventory, lambda: world.session, config)
 
     return names
 
@@ -206,7 +204,7 @@ def test_a_console_opens_without_hosts_and_says_so_when_they_are_asked(
     monkeypatch.setitem(provision.PROVISIONERS, "static", nobody)
     settings = Settings(inventory=EXAMPLE, results=tmp_path)
     opened = Opened(load.inventory(EXAMPLE), settings)
-    names = console.namespace(settings, Tasks(tasks.ns, tasks.FLAGS, None), opened.inventory, opened)
+    names = console.namespace(settings, Tasks(tasks.ns, None), opened.inventory, opened)
     assert len(names["hosts"]) == 4
     assert repr(names["deployment"]) == "lab.yaml: the lab is not up\ntry:  invoke lab.up"
     with pytest.raises(HostError, match="the lab is not up"):
@@ -330,13 +328,16 @@ def test_names_of_verbs_in_python(name: str, expected: str) -> None:
 
 
 def test_a_verb_tells_what_it_takes(names: console.Names) -> None:
-    assert repr(names["down"]).splitlines()[:5] == [
-        "down(run, limit, inventory, config)",
-        "Save the logs of our containers, then stop and remove them; strangers' are not touched.",
+    assert repr(names["exec_"]).splitlines()[:5] == [
+        "exec_(cmd, limit, inventory, timeout, json)",
+        "Run a shell command on all hosts at once; equal answers are shown once.",
         "",
-        "  run        a run's name or its beginning, or latest (default: logs: what runs; down: all runs of yours)",
-        "  limit      only these hosts or groups: a,b  a:&b  a:!b  node[1-3]  n*  @last-failed",
+        "The worst exit code is returned.",
+        "",
     ]
+    assert "\n  run        a run's name or its beginning, or latest (default: all runs of yours)\n" in repr(
+        names["down"]
+    )
     assert list(inspect.signature(names["down"]).parameters) == ["run", "limit", "inventory", "config"]
     assert names["down"].__doc__ in repr(names["down"])
 
@@ -376,13 +377,14 @@ def test_values_are_taken_as_one_would_type_them(names: console.Names, capsys: C
         (lambda names: names["lab_down"](3), "lab_down: 1 values were given, it has 0"),
         (lambda names: names["plan"](KEY, config=KEY), "plan: config is given twice"),
         (lambda names: names["plan"](KEY, trial="yes"), "plan: trial is True or False, 'yes' was given"),
-        (lambda names: names["logs"](tail="7"), "logs: tail: a whole number expected, '7' was given"),
-        (lambda names: names["logs"](tail=True), "logs: tail: a whole number expected, True was given"),
+        (lambda names: names["logs"](tail="x"), "logs: tail takes a whole number from 0 to 1000000000, 'x' was given"),
+        (lambda names: names["logs"](tail=True), "logs: tail takes a whole number .*, True was given"),
+        (lambda names: names["lab_up"](nodes=0), "lab_up: nodes takes a whole number from 1 to 99, 0 was given"),
         (lambda names: names["logs"](run=True), "logs: run: a text expected, True was given"),
         (lambda names: names["down"](run=""), "down: run was given an empty value"),
         (lambda names: names["down"](limit=[]), "down: limit was given an empty list, which would mean all"),
         (lambda names: names["down"](limit=[""]), "down: limit was given an empty value"),
-        (lambda names: names["plan"](KEY, conc=[0]), "--conc takes whole numbers of at least 1, '0' was given"),
+        (lambda names: names["plan"](KEY, conc=[0]), "--conc takes a whole number from 1 to 1000000, '0' was given"),
         (lambda names: names["plan"](), "a config key is needed"),
     ],
 )

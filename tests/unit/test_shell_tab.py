@@ -22,6 +22,7 @@ NAMES = {
     "--diff": ["latest", "2026-x"],
     "--host": ["n1", "n2"],
 }
+ALIASES = ["spare1"]
 
 
 def unasked() -> Any:
@@ -35,11 +36,13 @@ def known(tmp_path_factory: pytest.TempPathFactory) -> console.Names:
     settings = Settings(recipes=ROOT / "recipes", results=results)
     inventory = load.inventory(ROOT / "inventories" / "example-mi355x.yaml")
     context = SimpleNamespace(config={})
-    return console.namespace(settings, Tasks(tasks.ns, tasks.FLAGS, context), inventory, unasked)
+    return console.namespace(settings, Tasks(tasks.ns, context), inventory, unasked)
 
 
 def offered(line: str, known: console.Names) -> list[str] | None:
-    found = tab.offer(line, known, lambda flag: NAMES.get(flag, []))
+    found = tab.offer(
+        line, known, lambda verb, flag: ALIASES if (verb, flag) == ("inventory.add", "--host") else NAMES.get(flag, [])
+    )
     assert found is None or line.endswith(found.typed)
     return None if found is None else sorted(found.words)
 
@@ -61,6 +64,7 @@ def offered(line: str, known: console.Names) -> list[str] | None:
         ('ps(limit="n1,', ["n1,n2", "n1,rack"]),
         ('ps(limit=["n1", "', ["n1", "n2", "rack"]),
         ('logs(run=results.latest, host="n', ["n1", "n2"]),
+        ('inventory_add("', ["spare1"]),
         ('logs(nosuch="', None),
         ('print("', None),
         ('"', None),

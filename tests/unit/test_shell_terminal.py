@@ -46,6 +46,7 @@ def test_answers_errors_and_interruptions(opened: Callable[..., Console]) -> Non
     assert re.search(rf"^{SECOND}  decode0   Up 2 minutes  1p1d-mtp3$", console.ask("deployment"), re.M)
     assert re.search(r"^(Out.*)?a line of fleet-\w+-decode0$", console.ask("deployment.decode[0].logs()"), re.M)
     assert f"run {RUN}\nno point has run\n" in console.ask("results.latest")
+    assert "\n  tail       so many last lines of each service" in console.ask("logs")
     assert f"path        {INVENTORY}\n" in console.ask("inventory")
     assert "==> mi355x-[01-02]  (all 2)\n6.8.0\n" in console.ask('exec_("uname -r", limit=hosts["rack1"])')
 
