@@ -17,7 +17,7 @@ from fleet.argv import NUMBERS, whole
 from fleet.errors import UsageError, shown
 from fleet.front import EXPLAINED
 from fleet.model.near import did_you_mean
-from fleet.shell.objects import Named
+from fleet.shell.shown import Named
 
 LEFT_OUT = ("shell",)
 """A console in a console."""

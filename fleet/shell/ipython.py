@@ -13,10 +13,10 @@ from prompt_toolkit import Application
 from fleet import ui
 from fleet.model.base import Model
 from fleet.shell.faults import message
-from fleet.shell.objects import shown
+from fleet.shell.shown import shown
 
 if TYPE_CHECKING:
-    from fleet.shell.console import Ending, Names
+    from fleet.shell.names import Ending, Names
 
 
 class Shell(TerminalInteractiveShell):

@@ -28,7 +28,7 @@ from fleet.model import inventory, roster
 from fleet.model.base import KebabModel, Model
 from fleet.model.seat import Seat
 from fleet.model.service import Service
-from fleet.shell import objects as shell
+from fleet.shell import hosts, runs, seats
 from fleet.shell.tab import members
 
 ROOT = Path(__file__).parents[2]
@@ -191,15 +191,7 @@ def test_links_lead_somewhere() -> None:
 def test_what_a_console_offers_is_explained() -> None:
     section = CLI[CLI.index("## The console") : CLI.index("## Exit codes")]
     words = set(re.findall(r"\w+", " ".join(codes(re.sub(r"(?s)```.*?```", "", section)))))
-    shown = (
-        shell.HostObject,
-        shell.Hosts,
-        shell.Answer,
-        shell.Seat,
-        shell.Seats,
-        shell.Deployment,
-        shell.Run,
-        shell.Results,
-    )
-    offered = {name for kind in (*shown, shell.Recipes) for name in members(kind) if not name.startswith("_")}
+    shown = (hosts.Hosts, hosts.HostObject, hosts.Answer, hosts.Answers, seats.Deployment, seats.Seats, seats.Seat)
+    read = (runs.Results, runs.Run, runs.Recipes)
+    offered = {name for kind in (*shown, *read) for name in members(kind) if not name.startswith("_")}
     assert offered | {"hosts", "deployment", "results", "recipes", "inventory", "settings"} <= words

@@ -20,10 +20,11 @@ from fleet.model import load
 from fleet.results.store import RunFolder
 from fleet.session import owner
 from fleet.settings import Settings
-from fleet.shell import console, faults
+from fleet.shell import console, farewell, faults, plain
 from fleet.shell.calls import Code, Tasks, identifier
-from fleet.shell.objects import Text, shown
+from fleet.shell.names import Ending, Names
 from fleet.shell.opened import Opened
+from fleet.shell.shown import Text, shown
 from fleet.stages.deployment import Deployment
 from tests.judged import a_record, invalid
 from tests.world import KEY, ROOT, RUN, World
@@ -33,7 +34,7 @@ EXAMPLE = ROOT / "inventories" / "example-mi355x.yaml"
 LOST = Unreachable("refused", where=SECOND, hint="try:  ssh mi355x-02 true")
 
 Captured = pytest.CaptureFixture[str]
-Opens = Callable[..., console.Names]
+Opens = Callable[..., Names]
 
 
 @pytest.fixture
@@ -57,7 +58,7 @@ def opens(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Open
     context = SimpleNamespace(config={"fleet": {"results": str(tmp_path)}})
     settings = Settings(inventory=EXAMPLE, recipes=ROOT / "recipes", results=tmp_path)
 
-    def names(config: str = "") -> console.Names:
+    def names(config: str = "") -> Names:
         inventory = load.inventory(Path("inventories/example-mi355x.yaml"))
         return console.namespace(settings, Tasks(tasks.ns, context), inventory, lambda: world.session, config)
 
@@ -65,14 +66,14 @@ def opens(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Open
 
 
 @pytest.fixture
-def names(opens: Opens) -> console.Names:
+def names(opens: Opens) -> Names:
     return opens()
 
 
 # --- hosts ----------------------------------------------------------------------------------------------------------
 
 
-def test_hosts_are_objects_that_run_commands(world: World, names: console.Names) -> None:
+def test_hosts_are_objects_that_run_commands(world: World, names: Names) -> None:
     world.nodes[FIRST].first = [("uptime", "up 9 days\n"), ("false", (1, "", "no")), ("true", 0)]
     hosts = names["hosts"]
     assert [host.name for host in hosts] == hosts.names == world.session.names
@@ -85,7 +86,7 @@ def test_hosts_are_objects_that_run_commands(world: World, names: console.Names)
     assert repr(hosts[FIRST]) == "mi355x-01  amd@192.0.2.11  8 × mi355x  rack1  mi355x mi355x-disagg"
 
 
-def test_hosts_show_themselves_as_the_inventory(names: console.Names) -> None:
+def test_hosts_show_themselves_as_the_inventory(names: Names) -> None:
     lines = repr(names["hosts"]["mi355x-[02-03]"]).splitlines()
     assert lines == [
         "host       login           GPUs        groups  runners",
@@ -94,7 +95,7 @@ def test_hosts_show_themselves_as_the_inventory(names: console.Names) -> None:
     ]
 
 
-def test_a_pattern_gives_hosts_and_only_they_are_asked(world: World, names: console.Names) -> None:
+def test_a_pattern_gives_hosts_and_only_they_are_asked(world: World, names: Names) -> None:
     for node in world.nodes.values():
         node.first = [("uptime", "up\n")]
     some = names["hosts"]["rack1:!mi355x-01"]
@@ -111,12 +112,12 @@ def test_a_pattern_gives_hosts_and_only_they_are_asked(world: World, names: cons
         (None, "a name or a pattern expected"),
     ],
 )
-def test_an_unknown_host_is_one_message(names: console.Names, wanted: Any, message: str) -> None:
+def test_an_unknown_host_is_one_message(names: Names, wanted: Any, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         names["hosts"][wanted]
 
 
-def test_equal_answers_are_shown_once_and_a_lost_host_is_told(world: World, names: console.Names) -> None:
+def test_equal_answers_are_shown_once_and_a_lost_host_is_told(world: World, names: Names) -> None:
     for node in world.nodes.values():
         node.first = [("uptime", "fine\n")]
     world.nodes[SECOND].first = [("uptime", LOST)]
@@ -128,16 +129,20 @@ def test_equal_answers_are_shown_once_and_a_lost_host_is_told(world: World, name
     assert answers[FIRST].out == "fine\n"
     assert answers[SECOND] is LOST
     assert (len(answers), answers.code) == (4, 7)
+    assert [name for name, answer in answers.items() if isinstance(answer, FleetError)] == [SECOND]
+    assert "mi355x-09" not in answers
+    with pytest.raises(UsageError, match="no answer of mi355x-09 is here; did you mean mi355x-01"):
+        answers["mi355x-09"]
 
 
 @pytest.mark.parametrize("command", ["", "  ", 5, ["uptime"]])
-def test_what_is_no_command_is_refused(names: console.Names, command: Any) -> None:
+def test_what_is_no_command_is_refused(names: Names, command: Any) -> None:
     for call in (names["hosts"].each, names["hosts"][FIRST].run):
         with pytest.raises(UsageError, match="a shell command in quotes expected"):
             call(command)
 
 
-def test_a_timeout_is_a_number_or_a_duration(world: World, names: console.Names) -> None:
+def test_a_timeout_is_a_number_or_a_duration(world: World, names: Names) -> None:
     world.nodes[FIRST].first = [("uptime", "up\n")]
     assert names["hosts"][FIRST].run("uptime", timeout="5m").ok
     with pytest.raises(UsageError, match=r"timeout 'soon': no duration; type seconds"):
@@ -147,7 +152,7 @@ def test_a_timeout_is_a_number_or_a_duration(world: World, names: console.Names)
 # --- what is up -----------------------------------------------------------------------------------------------------
 
 
-def test_the_deployment_is_what_runs_now(world: World, up: Deployment, names: console.Names) -> None:
+def test_the_deployment_is_what_runs_now(world: World, up: Deployment, names: Names) -> None:
     live = names["deployment"]
     world.nodes[FIRST].boxes = dict(reversed(world.nodes[FIRST].boxes.items()))  # docker lists the newest first
     assert repr(live).splitlines() == [
@@ -179,13 +184,13 @@ def test_the_deployment_is_what_runs_now(world: World, up: Deployment, names: co
     ],
 )
 def test_a_seat_that_is_not_up_is_one_message(
-    up: Deployment, names: console.Names, ask: Callable[[Any], Any], message: str
+    up: Deployment, names: Names, ask: Callable[[Any], Any], message: str
 ) -> None:
     with pytest.raises(UsageError, match=message):
         ask(names["deployment"])
 
 
-def test_nothing_running_is_said_and_who_could_not_be_asked(world: World, names: console.Names) -> None:
+def test_nothing_running_is_said_and_who_could_not_be_asked(world: World, names: Names) -> None:
     live = names["deployment"]
     assert repr(live) == "nothing of ours runs on these hosts"
     world.nodes[SECOND].first = [(lambda argv: True, LOST)]
@@ -232,7 +237,7 @@ def a_run(root: Path, name: str, **told: Any) -> RunFolder:
     return folder
 
 
-def test_runs_are_a_table_and_each_has_its_own(tmp_path: Path, names: console.Names) -> None:
+def test_runs_are_a_table_and_each_has_its_own(tmp_path: Path, names: Names) -> None:
     results = names["results"]
     assert repr(results) == f"no run yet in {tmp_path}"
     a_run(tmp_path, "20260101-000000-a-key-aaaaaa")
@@ -259,7 +264,7 @@ def test_runs_are_a_table_and_each_has_its_own(tmp_path: Path, names: console.Na
     assert max(map(len, lines[:8])) <= 80
 
 
-def test_only_the_latest_runs_are_in_the_table(tmp_path: Path, names: console.Names) -> None:
+def test_only_the_latest_runs_are_in_the_table(tmp_path: Path, names: Names) -> None:
     for day in range(1, 13):
         a_run(tmp_path, f"202601{day:02}-000000-a-key-aaaaaa")
     lines = repr(names["results"]).splitlines()
@@ -268,7 +273,7 @@ def test_only_the_latest_runs_are_in_the_table(tmp_path: Path, names: console.Na
     assert len(lines) == 12
 
 
-def test_a_run_without_points_or_with_a_broken_file_still_shows_itself(tmp_path: Path, names: console.Names) -> None:
+def test_a_run_without_points_or_with_a_broken_file_still_shows_itself(tmp_path: Path, names: Names) -> None:
     run = a_run(tmp_path, "20260101-000000-a-key-aaaaaa")
     assert repr(names["results"][0]) == f"run {run.name}\nno point has run\nin {run.path}"
     run.points.write_text("{}\n{}\n")
@@ -284,12 +289,12 @@ def test_a_run_without_points_or_with_a_broken_file_still_shows_itself(tmp_path:
 @pytest.mark.parametrize(
     ("wanted", "message"), [("2027", "no run '2027'"), (3, r"no results\[3\]: there are 0"), (None, "a run's name")]
 )
-def test_a_run_that_is_not_there_is_one_message(names: console.Names, wanted: Any, message: str) -> None:
+def test_a_run_that_is_not_there_is_one_message(names: Names, wanted: Any, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         names["results"][wanted]
 
 
-def test_recipes_are_a_table_and_each_is_its_text(names: console.Names) -> None:
+def test_recipes_are_a_table_and_each_is_its_text(names: Names) -> None:
     recipes = names["recipes"]
     assert KEY in recipes
     assert [line.split() for line in repr(recipes).splitlines()[:3]] == [
@@ -302,7 +307,7 @@ def test_recipes_are_a_table_and_each_is_its_text(names: console.Names) -> None:
         recipes["dsv4-fp4-mi355x-vlm"]
 
 
-def test_models_show_their_fields(names: console.Names) -> None:
+def test_models_show_their_fields(names: Names) -> None:
     lines = shown(names["inventory"]).splitlines()
     assert lines[:2] == ["Inventory", "path        inventories/example-mi355x.yaml"]
     assert max(map(len, lines)) <= 80
@@ -312,7 +317,7 @@ def test_models_show_their_fields(names: console.Names) -> None:
 # --- verbs ----------------------------------------------------------------------------------------------------------
 
 
-def test_every_registered_verb_is_a_function(names: console.Names) -> None:
+def test_every_registered_verb_is_a_function(names: Names) -> None:
     expected = {identifier(name) for task, more in tasks.ns.task_names.items() for name in (task, *more)} - {"shell"}
     assert {name for name in expected if callable(names[name])} == expected
     assert {"plan", "exec_", "cp", "inventory_check", "stage", "stage_image", "lab_up"} <= expected
@@ -327,7 +332,7 @@ def test_names_of_verbs_in_python(name: str, expected: str) -> None:
     assert identifier(name, ["hosts"]) == expected
 
 
-def test_a_verb_tells_what_it_takes(names: console.Names) -> None:
+def test_a_verb_tells_what_it_takes(names: Names) -> None:
     assert repr(names["exec_"]).splitlines()[:5] == [
         "exec_(cmd, limit, inventory, timeout, json)",
         "Run a shell command on all hosts at once; equal answers are shown once.",
@@ -342,7 +347,7 @@ def test_a_verb_tells_what_it_takes(names: console.Names) -> None:
     assert names["down"].__doc__ in repr(names["down"])
 
 
-def test_a_verb_prints_and_raises(names: console.Names, capsys: Captured) -> None:
+def test_a_verb_prints_and_raises(names: Names, capsys: Captured) -> None:
     assert names["plan"](KEY, arm="1p1d-mtp3", conc=[4, 8]) is None
     out = capsys.readouterr().out
     assert out.startswith(KEY)
@@ -351,7 +356,7 @@ def test_a_verb_prints_and_raises(names: console.Names, capsys: Captured) -> Non
         names["plan"](KEY[:-1])
 
 
-def test_a_verb_that_does_not_end_well_returns_its_code(world: World, names: console.Names, capsys: Captured) -> None:
+def test_a_verb_that_does_not_end_well_returns_its_code(world: World, names: Names, capsys: Captured) -> None:
     for node in world.nodes.values():
         node.first = [("false", (7, ""))]
     code = names["exec_"]("false", names["hosts"]["rack1"])
@@ -360,7 +365,7 @@ def test_a_verb_that_does_not_end_well_returns_its_code(world: World, names: con
     assert capsys.readouterr().out == "==> mi355x-[01-02]  (all 2)  exit 7\n"
 
 
-def test_values_are_taken_as_one_would_type_them(names: console.Names, capsys: Captured) -> None:
+def test_values_are_taken_as_one_would_type_them(names: Names, capsys: Captured) -> None:
     for conc in (4, "4", [4], (4,), ["4"]):
         names["plan"](KEY, arm="1p1d-mtp3", conc=conc, trial=False, limit=None)
     plans = capsys.readouterr().out.split(f"{KEY}   plan")[1:]
@@ -389,7 +394,7 @@ def test_values_are_taken_as_one_would_type_them(names: console.Names, capsys: C
     ],
 )
 def test_a_wrong_call_is_one_message_and_nothing_is_done(
-    world: World, names: console.Names, call: Callable[[Any], Any], message: str
+    world: World, names: Names, call: Callable[[Any], Any], message: str
 ) -> None:
     with pytest.raises(UsageError, match=message):
         call(names)
@@ -421,8 +426,8 @@ def test_a_console_may_change_its_folder(
 # --- errors ---------------------------------------------------------------------------------------------------------
 
 
-def typed(line: str, names: console.Names) -> None:
-    console.Console(names, console.Ending()).push(line)
+def typed(line: str, names: Names) -> None:
+    plain.Console(names, Ending()).push(line)
 
 
 def fails() -> None:
@@ -445,28 +450,26 @@ def interrupted() -> None:
         ("hosts['mi355x-01'].run()", "TypeError: HostObject.run() missing 1 required positional argument: 'command'\n"),
     ],
 )
-def test_an_error_is_one_message(names: console.Names, capsys: Captured, line: str, said: str) -> None:
+def test_an_error_is_one_message(names: Names, capsys: Captured, line: str, said: str) -> None:
     names |= {"fails": fails, "interrupted": interrupted, "json": json}
     typed(line, names)
     assert capsys.readouterr() == ("", said)
 
 
-def test_a_fault_of_fleet_says_so(names: console.Names, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr("fleet.shell.objects.Answer")
+def test_a_fault_of_fleet_says_so(names: Names, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr("fleet.shell.hosts.Answer")
     typed("hosts[0].run('true')", names)
     assert capsys.readouterr().err.startswith("a fault in fleet itself: NameError: name 'Answer' is not defined\n")
 
 
-def test_an_operators_own_function_has_a_traceback(names: console.Names, capsys: Captured) -> None:
-    own = console.Console(names, console.Ending())
+def test_an_operators_own_function_has_a_traceback(names: Names, capsys: Captured) -> None:
+    own = plain.Console(names, Ending())
     for line in ("def mine():", "    return 1 / 0", "", "mine()"):
         own.push(line)
     assert "in mine" in capsys.readouterr().err
 
 
-def test_fleet_debug_shows_where_it_arose(
-    names: console.Names, capsys: Captured, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_fleet_debug_shows_where_it_arose(names: Names, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FLEET_DEBUG", "1")
     typed("hosts['nod']", names)
     err = capsys.readouterr().err
@@ -474,12 +477,12 @@ def test_fleet_debug_shows_where_it_arose(
     assert "no such host or group" in err
 
 
-def test_what_is_shown_is_a_table_and_the_last_value_is_kept(names: console.Names, capsys: Captured) -> None:
+def test_what_is_shown_is_a_table_and_the_last_value_is_kept(names: Names, capsys: Captured) -> None:
     import builtins
 
     try:
-        console._display(None)
-        console._display(names["inventory"])
+        plain.display(None)
+        plain.display(names["inventory"])
         assert vars(builtins)["_"] is names["inventory"]
     finally:
         del vars(builtins)["_"]
@@ -492,12 +495,12 @@ def test_text_is_shown_without_its_last_line_break() -> None:
 
 @pytest.mark.parametrize(("line", "code"), [("exit()", 0), ("exit(3)", 3), ("raise SystemExit('x')", 0)])
 def test_leaving_with_a_code(
-    names: console.Names, monkeypatch: pytest.MonkeyPatch, capsys: Captured, line: str, code: int
+    names: Names, monkeypatch: pytest.MonkeyPatch, capsys: Captured, line: str, code: int
 ) -> None:
     monkeypatch.setattr("sys.stdin", SimpleNamespace(close=lambda: None, isatty=lambda: False))
     lines = iter([line])
     monkeypatch.setattr("builtins.input", lambda _: next(lines))
-    assert console.interact(names, console.Ending(), "hello") == code
+    assert console.interact(names, Ending(), "hello") == code
     assert capsys.readouterr().err == "hello\n"
 
 
@@ -513,7 +516,7 @@ def ours(world: World, up: Deployment) -> None:
 
 
 def test_the_farewell_names_what_still_runs(world: World, ours: None, capsys: Captured) -> None:
-    console.farewell(lambda: world.session, "rack.yaml")
+    farewell.farewell(lambda: world.session, "rack.yaml")
     assert capsys.readouterr().out == (
         f"still running: run {RUN}\n"
         f"  {FIRST}  prefill0 router\n"
@@ -525,7 +528,7 @@ def test_the_farewell_names_what_still_runs(world: World, ours: None, capsys: Ca
 def test_the_farewell_is_silent_of_others_and_where_nothing_runs(
     world: World, up: Deployment, capsys: Captured
 ) -> None:
-    console.farewell(lambda: world.session)
+    farewell.farewell(lambda: world.session)
     assert capsys.readouterr().out == ""
 
 
@@ -539,10 +542,10 @@ def test_a_dead_host_does_not_hold_the_exit(
 
     world.nodes[SECOND].first = [(lambda argv: True, silent)]
     world.nodes["mi355x-03"].first = [(lambda argv: True, CommandTimeout("no answer", where="mi355x-03"))]
-    monkeypatch.setattr(console, "FAREWELL", 0.3)
-    monkeypatch.setattr(console, "PATIENCE", 0.1)
+    monkeypatch.setattr(farewell, "WITHIN", 0.3)
+    monkeypatch.setattr(farewell, "PATIENCE", 0.1)
     try:
-        console.farewell(lambda: world.session)
+        farewell.farewell(lambda: world.session)
     finally:
         done.set()
     assert time.monotonic() - begun < 10
@@ -557,13 +560,13 @@ def test_a_dead_host_does_not_hold_the_exit(
 
 def test_the_farewell_can_be_interrupted_and_needs_no_hosts(world: World, capsys: Captured) -> None:
     world.nodes[SECOND].first = [(lambda argv: True, KeyboardInterrupt())]
-    console.farewell(lambda: world.session)
+    farewell.farewell(lambda: world.session)
     assert capsys.readouterr().out == "\nleft without asking what still runs; see: invoke ps\n"
 
     def nobody() -> Any:
         raise HostError("the lab is not up")
 
-    console.farewell(nobody)
+    farewell.farewell(nobody)
     assert capsys.readouterr().out == ""
 
 

@@ -11,8 +11,9 @@ import tasks
 from fleet.errors import FleetError
 from fleet.model import load
 from fleet.settings import Settings
-from fleet.shell import console, tab
+from fleet.shell import console, plain, tab
 from fleet.shell.calls import Tasks
+from fleet.shell.names import Names
 from tests.world import ROOT
 
 NAMES = {
@@ -30,7 +31,7 @@ def unasked() -> Any:
 
 
 @pytest.fixture(scope="module")
-def known(tmp_path_factory: pytest.TempPathFactory) -> console.Names:
+def known(tmp_path_factory: pytest.TempPathFactory) -> Names:
     results = tmp_path_factory.mktemp("results")
     (results / "20260101-000000-key-abcdef").mkdir()
     settings = Settings(recipes=ROOT / "recipes", results=results)
@@ -39,7 +40,7 @@ def known(tmp_path_factory: pytest.TempPathFactory) -> console.Names:
     return console.namespace(settings, Tasks(tasks.ns, context), inventory, unasked)
 
 
-def offered(line: str, known: console.Names) -> list[str] | None:
+def offered(line: str, known: Names) -> list[str] | None:
     found = tab.offer(
         line, known, lambda verb, flag: ALIASES if (verb, flag) == ("inventory.add", "--host") else NAMES.get(flag, [])
     )
@@ -78,7 +79,7 @@ def offered(line: str, known: console.Names) -> list[str] | None:
         ('other["', None),
     ],
 )
-def test_inside_quotes(known: console.Names, line: str, expected: list[str] | None) -> None:
+def test_inside_quotes(known: Names, line: str, expected: list[str] | None) -> None:
     assert offered(line, known) == expected
 
 
@@ -99,7 +100,7 @@ def test_inside_quotes(known: console.Names, line: str, expected: list[str] | No
         ("plan('a') + (con", None),
     ],
 )
-def test_arguments_of_verbs(known: console.Names, line: str, expected: list[str] | None) -> None:
+def test_arguments_of_verbs(known: Names, line: str, expected: list[str] | None) -> None:
     assert offered(line, known) == expected
 
 
@@ -124,19 +125,19 @@ SEAT = ["arm", "container", "host", "logs", "name", "owner", "role", "run", "sta
         ("elsewhere.", None),
     ],
 )
-def test_attributes_without_asking_a_host(known: console.Names, line: str, expected: list[str] | None) -> None:
+def test_attributes_without_asking_a_host(known: Names, line: str, expected: list[str] | None) -> None:
     assert offered(line, known) == expected
 
 
-def test_files_that_cannot_be_read_offer_nothing(known: console.Names, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_that_cannot_be_read_offer_nothing(known: Names, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object) -> Any:
         raise FleetError("cannot be read")
 
-    monkeypatch.setattr(console, "names_of", broken)
+    monkeypatch.setattr("fleet.shell.names.names_of", broken)
     assert known.offer('plan("') is None
 
 
-def test_the_projects_own_names_are_offered(known: console.Names) -> None:
+def test_the_projects_own_names_are_offered(known: Names) -> None:
     assert known.offer('logs(run="20') == tab.Offer("20", ("20260101-000000-key-abcdef",))
 
 
@@ -153,13 +154,13 @@ def test_the_projects_own_names_are_offered(known: console.Names) -> None:
 def test_readline_is_told_what_stands_in_place_of_its_word(
     typed: str, words: list[str], text: str, expected: list[str]
 ) -> None:
-    assert console.replacements(tab.Offer(typed, tuple(words)), text) == expected
-    assert console.replacements(None, text) is None
+    assert plain.replacements(tab.Offer(typed, tuple(words)), text) == expected
+    assert plain.replacements(None, text) is None
 
 
-def test_where_nothing_of_ours_fits_python_completes(known: console.Names) -> None:
+def test_where_nothing_of_ours_fits_python_completes(known: Names) -> None:
     line = "heal"
-    completer = console.Completer(known, lambda: line)
+    completer = plain.Completer(known, lambda: line)
     assert completer.complete("heal", 0) == "health("
     line = 'hosts["mi355x-0'
     assert [completer.complete("mi355x-0", state) for state in (0, 3, 4)] == ["mi355x-01", "mi355x-04", None]
