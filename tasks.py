@@ -186,10 +186,13 @@ def image(c: Any, config: str = "", limit: Many = None, inventory: str = "") -> 
 
 @verb(but(config=f"{KEY}: for verbs that are given none (default: none)"))
 def shell(c: Any, inventory: str = "", config: str = "") -> int | None:
-    """A Python console with the inventory, the hosts and what runs on them."""
-    from fleet import verbs
+    """A Python console with the hosts, what runs on them, the runs and all verbs.
 
-    return verbs.shell(settings(c, inventory), config=config)
+    It is IPython's where IPython is installed.
+    """
+    from fleet.shell import calls, console
+
+    return console.run(settings(c, inventory), calls.Tasks(ns, c), config=config)
 
 
 @verb(FLAGS)

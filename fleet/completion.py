@@ -39,6 +39,9 @@ compdef _fleet_complete inv invoke
 """,
 }
 
+ADD = "inventory.add"
+"""The verb whose --host is no host of the inventory yet."""
+
 Names = Callable[[str], Iterable[str]]
 """The names that may stand behind a flag; none where it takes no name."""
 
@@ -116,11 +119,7 @@ def names_here(line: Sequence[str]) -> Names:
 
     def names(flag: str) -> list[str]:
         try:
-            if flag == "--host" and "inventory.add" in line:
-                from fleet.hosts.route import aliases
-
-                return aliases()
-            return _names(flag, _settings(line))
+            return names_of(flag, _settings(line), next((word for word in line if word == ADD), ""))
         except (FleetError, OSError):
             return []
 
@@ -136,7 +135,12 @@ def _settings(line: Sequence[str]) -> Settings:
     return settings(SimpleNamespace(config=config), given[-1] if given else "")
 
 
-def _names(flag: str, here: Settings) -> list[str]:
+def names_of(flag: str, here: Settings, verb: str) -> list[str]:
+    """The names that a verb's flag takes; none where it takes no name. FleetError for files that cannot be read."""
+    if flag == "--host" and verb == ADD:
+        from fleet.hosts.route import aliases
+
+        return aliases()
     if flag == "--config":
         from fleet.model.load import recipe_keys
 

@@ -27,6 +27,9 @@ from fleet.streams import OutputLost, forsake, said
 if TYPE_CHECKING:
     from fleet.settings import Settings
 
+EXPLAINED = "explained"
+"""A task's attribute: what each of its arguments means. Invoke empties `task.help` as it reads it."""
+
 ROOT = Path(__file__).resolve().parent.parent
 GONE = "the folder that this shell stands in is gone\ntype: cd FOLDER, and the command again"
 
@@ -52,6 +55,7 @@ def verb(
         help_texts = {one.name: _help(flags[one.name.rstrip("_")], one.default) for one in parameters}
         made = task(run, help=help_texts, positional=[], iterable=list(many), auto_shortflags=False, **options)
         assert isinstance(made, Task)
+        vars(made)[EXPLAINED] = dict(help_texts)
         return made
 
     return decorate
@@ -81,19 +85,20 @@ def answered() -> Iterator[None]:
 
 
 @contextmanager
-def ended_like_interrupted() -> Iterator[None]:
+def ended_like_interrupted(instead: Callable[[], bool] = lambda: False) -> Iterator[None]:
     """SIGTERM, and SIGHUP of a closed terminal, end a verb like ^C: logs come home, our containers go. An ignored
-    SIGHUP (nohup) stays ignored."""
+    SIGHUP (nohup) stays ignored. instead: asked first, and where it answers True that is all."""
 
     def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
+        if not instead():
+            raise KeyboardInterrupt
 
     wanted = [one for one in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(one) is not signal.SIG_IGN]
-    before = {one: signal.signal(one, interrupt) for one in wanted}
+    handlers = {one: signal.signal(one, interrupt) for one in wanted}
     try:
         yield
     finally:
-        for one, handler in before.items():
+        for one, handler in handlers.items():
             signal.signal(one, handler)
 
 

@@ -52,7 +52,7 @@ def say(text: str) -> None:
     print(text, flush=True)
 
 
-def complain(error: FleetError) -> None:
+def complain(error: FleetError | str) -> None:
     print(str(error), file=sys.stderr, flush=True)
 
 
@@ -70,6 +70,11 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     out.print(Text(head, style="bold"))
     if lines:
         say("\n".join(lines))
+
+
+def table_text(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """The same as plain text."""
+    return "\n".join(aligned([columns, *rows]))
 
 
 def aligned(rows: Sequence[Sequence[object]]) -> list[str]:
@@ -127,17 +132,24 @@ def _container_row(host: str, one: Container) -> tuple[str, ...]:
 def groups(found: Sequence[everyone.Group], *, asked: int) -> None:
     """Each answer once, below the hosts that gave it; what all say alike says so."""
     for group in found:
-        count = "" if len(group.hosts) == 1 else f"  ({'all ' if len(group.hosts) == asked else ''}{len(group.hosts)})"
-        code = f"  exit {group.code}" if group.code else ""
-        say(f"==> {folded(group.hosts)}{count}{code}" + (f"\n{group.text}" if group.text else ""))
+        say(group_text(group, asked=asked))
+
+
+def group_text(group: everyone.Group, *, asked: int) -> str:
+    count = "" if len(group.hosts) == 1 else f"  ({'all ' if len(group.hosts) == asked else ''}{len(group.hosts)})"
+    code = f"  exit {group.code}" if group.code else ""
+    return f"==> {folded(group.hosts)}{count}{code}" + (f"\n{group.text}" if group.text else "")
+
+
+INVENTORY = ("host", "login", "GPUs", "groups", "runners")
 
 
 def hosts(found: Sequence[Host]) -> None:
     """An inventory: where each host is and what it is for."""
-    table(("host", "login", "GPUs", "groups", "runners"), map(_inventory_row, found))
+    table(INVENTORY, map(inventory_row, found))
 
 
-def _inventory_row(host: Host) -> tuple[str, ...]:
+def inventory_row(host: Host) -> tuple[str, ...]:
     login = f"{host.user}@" if host.user else ""
     port = f":{host.port}" if host.port else ""
     gpus = f"{host.gpus} × {host.gpu or host.accelerator}" if host.gpus else "-"

@@ -529,12 +529,6 @@ def stage(settings: Settings, *, config: str, limit: Sequence[str] = ()) -> int 
     return None
 
 
-def shell(settings: Settings, *, config: str = "") -> int | None:
-    from fleet import shell as console
-
-    return console.run(settings, config=config)
-
-
 def expand(
     settings: Settings, *, config: str, master: str = "", evals: str = "default", json: bool = False
 ) -> int | None:

@@ -106,17 +106,19 @@ def the_console_has_them_live(desk: Desk, run: str) -> None:
     said = desk.invoke("shell", stdin="\n".join(typed) + "\n")
     assert said.code == 0, said.all
     assert "fleet console: 3 hosts of " in said.all
-    assert re.search(rf"decode0 on node2  Up .*run {run}", said.out)
-    for node in desk.nodes:
-        assert re.search(rf"^{node} +0 +{node}$", said.out, re.M)
+    assert re.search(rf"run {run} of .*\nhost +seat .*\n(node1 .*\n)+node2 +decode0 +Up ", said.out)
+    assert "".join(f"==> {node}\n{node}\n" for node in desk.nodes) in said.out
     assert "(exit 1)" in said.out
     assert "did you mean" in said.all
     assert "3 of 3 hosts healthy" in said.out
     assert "no-such-key" in said.err
     assert "Traceback" not in said.all
-    farewell = said.out[said.out.rindex("still running:") :]
-    assert farewell.count(f"run {run}") == 4
-    assert "stop it: invoke down" in farewell
+    assert said.out.splitlines()[-4:] == [
+        f"still running: run {run}",
+        "  node1  client prefill0 router",
+        "  node2  decode0",
+        f"  take it down: invoke down --run {run}",
+    ]
 
 
 def down_saves_logs_and_leaves_strangers(desk: Desk, run: str) -> None:

@@ -28,6 +28,8 @@ from fleet.model import inventory, roster
 from fleet.model.base import KebabModel, Model
 from fleet.model.seat import Seat
 from fleet.model.service import Service
+from fleet.shell import hosts, runs, seats
+from fleet.shell.tab import members
 
 ROOT = Path(__file__).parents[2]
 CLI = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
@@ -184,3 +186,12 @@ def test_links_lead_somewhere() -> None:
     for page in (ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))):
         for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
             assert (page.parent / target).exists(), f"{page.relative_to(ROOT)} links to {target}"
+
+
+def test_what_a_console_offers_is_explained() -> None:
+    section = CLI[CLI.index("## The console") : CLI.index("## Exit codes")]
+    words = set(re.findall(r"\w+", " ".join(codes(re.sub(r"(?s)```.*?```", "", section)))))
+    shown = (hosts.Hosts, hosts.HostObject, hosts.Answer, hosts.Answers, seats.Deployment, seats.Seats, seats.Seat)
+    read = (runs.Results, runs.Run, runs.Recipes)
+    offered = {name for kind in (*shown, *read) for name in members(kind) if not name.startswith("_")}
+    assert offered | {"hosts", "deployment", "results", "recipes", "inventory", "settings"} <= words

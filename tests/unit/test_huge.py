@@ -48,7 +48,7 @@ def context(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Context:
         "static",
         lambda inventory, _: {host.name: Fake(host.name, [(lambda _: True, "")]) for host in inventory.hosts},
     )
-    monkeypatch.setattr("fleet.shell._interact", lambda *_: None)
+    monkeypatch.setattr("fleet.shell.console.interact", lambda *_: 0)
     monkeypatch.setattr(sources, "variables", dict)
     inventory = tmp_path / "example.yaml"
     shutil.copy(ROOT / "inventories" / "example-mi355x.yaml", inventory)

@@ -15,7 +15,7 @@ NOUNS = "arm|byte|completion|container|deployment|draft|entrie|error|fault|file|
 NOUNS += "pair|point|prompt|reason|recipe|request|result|run|second|server|service|step|token|worker"
 COUNT = re.compile(rf" (?:more |finished |running )?({NOUNS})s\b")
 SAID_OF_ANY = (" of ", " + ", " × ")
-NOT_COUNTED = ("role", "size")
+NOT_COUNTED = ("role", "size", "valid")
 
 
 @pytest.mark.parametrize(("number", "told"), [(0, "0 workers"), (1, "1 worker"), (2, "2 workers"), (1.0, "1 worker")])

@@ -1,0 +1,50 @@
+"""How the objects of a console show themselves, and what stands for a name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TypeVar
+
+from fleet import ui
+from fleet.errors import FleetError, UsageError
+from fleet.model.base import Model
+
+T = TypeVar("T")
+
+WIDEST_VALUE = 60
+"""Characters of a field that is shown as a row."""
+
+
+class Text(str):
+    """Text that shows itself as it is."""
+
+    def __repr__(self) -> str:
+        return self.rstrip("\n")
+
+
+class Named:
+    """What stands for its name where a verb takes one: `logs(run=results.latest)`."""
+
+    name: str
+
+
+def shown(value: object) -> str:
+    """How a console shows a value: models as their fields, all else as it shows itself."""
+    if not isinstance(value, Model):
+        return repr(value)
+    return ui.table_text((type(value).__name__, ""), ((name, _short(field)) for name, field in value))
+
+
+def _short(value: object) -> str:
+    text = str(value)
+    return text if len(text) <= WIDEST_VALUE else f"{text[: WIDEST_VALUE - 2]} …"
+
+
+def said(answers: Iterable[object]) -> list[str]:
+    return [str(answer) for answer in answers if isinstance(answer, FleetError)]
+
+
+def at(found: Sequence[T], place: int, what: str) -> T:
+    if -len(found) <= place < len(found):
+        return found[place]
+    raise UsageError(f"no {what}[{place}]: there {'is' if len(found) == 1 else 'are'} {len(found)}")
