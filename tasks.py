@@ -17,7 +17,7 @@ FLAGS = {
     "conc": "only these concurrencies, repeat it or use commas (default: all)",
     "limit": "only these hosts or groups: a,b  a:&b  a:!b  node[1-3]  n*  @last-failed (default: all)",
     "inventory": "inventory file (default: fleet.inventory of invoke.yaml)",
-    "trial": "a small load that proves the chain works, its numbers are never a measurement (default: off)",
+    "trial": "a small load that proves the chain works, never a measurement (default: off; in the lab always on)",
     "fail_fast": "stop at the first invalid point (default: off)",
     "keep_going": "go on after an invalid point or a dead service (this is the default)",
     "watch": "ask again every second and show it live, until ^C (default: ask once)",

@@ -86,7 +86,7 @@ def _head(plan: Plan) -> Iterator[str]:
     figures = f"about {duration(plan.estimate.minutes)}, {plan.estimate.scratch_gb} GB of logs and results"
     yield f"{plan.key}   plan {plan.hash6}   {points}   {figures}"
     if plan.trial:
-        yield "TRIAL: a small load on the real servers, not a measurement"
+        yield f"TRIAL: a small load, not a measurement: {_why_trial(plan)}"
     images = {arm.arm.image for arm in plan.arms}
     weights = plan.estimate.weights_gb
     there = f" ({weights:g} GB must be on each serving host)" if weights else ""
@@ -96,6 +96,12 @@ def _head(plan: Plan) -> Iterator[str]:
     prompts = plan.trial.prompts_per_concurrency if plan.trial else PROMPTS_PER_CONCURRENCY
     yield f"load: random tokens, {lengths}"
     yield f"      {prompts} × concurrency prompts{_floor(plan)}, after {WARMUPS_PER_CONCURRENCY} × concurrency warm-ups"
+
+
+def _why_trial(plan: Plan) -> str:
+    if plan.inventory.always_trial:
+        return "every sweep on provision: lab is a trial, its nodes have no GPUs"
+    return "asked for by --trial; the servers are the real ones"
 
 
 def _floor(plan: Plan) -> str:

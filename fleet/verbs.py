@@ -23,7 +23,7 @@ from fleet.lab import image, packages
 from fleet.lab.lab import Lab
 from fleet.lab.node import NodeStatus
 from fleet.model import limits, load, matrix
-from fleet.model.inventory import Inventory, Trial
+from fleet.model.inventory import Inventory
 from fleet.model.limits import LAST_FAILED
 from fleet.model.near import did_you_mean, nearest
 from fleet.model.remarks import remarks
@@ -71,11 +71,6 @@ def _inventories(folder: Path) -> list[Path]:
     return sorted(one for one in folder.glob("*.y*ml") if one.stem != "invoke") if os.path.isdir(folder) else []
 
 
-def _trial(inventory: Inventory, asked: bool) -> Trial | None:
-    """The lab's inventory brings a trial of its own; on other hosts --trial asks for one."""
-    return inventory.trial or (Trial() if asked else None)
-
-
 def _plan(
     settings: Settings,
     inventory: Inventory,
@@ -86,7 +81,8 @@ def _plan(
     trial: bool = False,
 ) -> Plan:
     recipe = load.recipe(config, settings.recipes, rules=True)
-    return plans.build(recipe, inventory, settings.recipes, arm=arm or None, conc=conc, trial=_trial(inventory, trial))
+    small = inventory.trial_for(asked=trial)
+    return plans.build(recipe, inventory, settings.recipes, arm=arm or None, conc=conc, trial=small)
 
 
 @contextmanager

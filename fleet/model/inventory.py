@@ -65,7 +65,7 @@ class Host(Model):
 class Inventory(Model):
     """All hosts in file order. `provision` is "static", or "lab" for nodes made by `invoke lab.up`.
 
-    `notes`: what the file says and fleet does not use.
+    `trial`: the numbers of a trial here. `notes`: what the file says and fleet does not use.
     """
 
     path: str
@@ -74,3 +74,12 @@ class Inventory(Model):
     ssh_config: str | None = None
     trial: Trial | None = None
     notes: tuple[str, ...] = ()
+
+    @property
+    def always_trial(self) -> bool:
+        """A lab's nodes have no GPUs: no real load can run there."""
+        return self.provision == "lab"
+
+    def trial_for(self, *, asked: bool) -> Trial | None:
+        """The small load of a sweep here, None if it is a real one. asked: with `--trial`."""
+        return (self.trial or Trial()) if asked or self.always_trial else None

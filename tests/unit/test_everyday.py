@@ -219,6 +219,31 @@ def test_diff_refuses(desk: Settings) -> None:
         verbs.plan(desk, diff=RUN)
 
 
+# --------------------------------------------------------------------- what is a trial
+
+
+@pytest.mark.parametrize(
+    ("variables", "asked", "lengths"),
+    [
+        ("", False, (1024, 1024, False)),
+        ("", True, (256, 32, True)),
+        ("trial: {input: 100, output: 10}", False, (1024, 1024, False)),
+        ("trial: {input: 100, output: 10}", True, (100, 10, True)),
+        ("provision: lab, trial: {input: 100, output: 10}", False, (100, 10, True)),
+        ("provision: lab", False, (256, 32, True)),
+    ],
+)
+def test_an_inventory_says_what_a_trial_is_and_only_a_lab_makes_every_sweep_one(
+    desk: Settings, capsys: Captured, variables: str, asked: bool, lengths: tuple[int, int, bool]
+) -> None:
+    desk.inventory.write_text(f"all:\n  vars: {{{variables}}}\n  hosts:\n    n1: {{gpus: 8, runners: [mi355x]}}\n")
+    verbs.plan(desk, config=VLLM, arm="tp8-1k1k", conc=[4], trial=asked, json=True)
+    (point,) = (planned["point"] for planned in json.loads(capsys.readouterr().out)["arms"][0]["points"])
+    assert (point["isl"], point["osl"], point["trial"]) == lengths
+    verbs.plan(desk, config=VLLM, arm="tp8-1k1k", conc=[4], trial=asked)
+    assert capsys.readouterr().out.splitlines()[1].startswith("TRIAL: ") is lengths[2]
+
+
 # --------------------------------------------------------------------- inventory.check
 
 

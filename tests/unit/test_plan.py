@@ -254,7 +254,12 @@ def test_the_runbook_head():
 
 
 def test_a_trial_says_so_at_the_top():
-    assert plan.text(made(trial=TRIAL)).splitlines()[1] == "TRIAL: a small load on the real servers, not a measurement"
+    whys = {"static": "asked for by --trial; the servers are the real ones"}
+    whys["lab"] = "every sweep on provision: lab is a trial, its nodes have no GPUs"
+    for provision, why in whys.items():
+        told = plan.text(made(inventory=build.inventory(provision=provision), trial=TRIAL)).splitlines()
+        assert told[1] == f"TRIAL: a small load, not a measurement: {why}"
+    assert not any("TRIAL" in line for line in plan.text(made()).splitlines())
     assert "  not run: conc 128: capped at 64, as 64 is" in plan.text(made(trial=TRIAL)).splitlines()
 
 
