@@ -26,6 +26,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from fleet.words import counted
+
 SHOWN = 200
 """Characters of a word or a path that a message repeats."""
 
@@ -89,8 +91,7 @@ class FileFaults(FleetError):
         self.path = path
         self.faults = tuple(sorted(set(faults)))
         self.beside = tuple(beside)
-        count = len(self.faults)
-        lines = [f"{shown(path)}: {count} fault{'s' if count != 1 else ''}"]
+        lines = [f"{shown(path)}: {counted(len(self.faults), 'fault')}"]
         width = max((len(str(fault.line)) for fault in self.faults), default=1) + 1
         lines += [f"  {':' + str(f.line) if f.line else '':<{width}}  {f.text}" for f in self.faults]
         super().__init__("\n".join([*lines, *(other.what for other in self.beside)]), hint=hint)
@@ -168,8 +169,7 @@ class PreflightError(FleetError):
     def __init__(self, reasons: Sequence[str], *, hosts: Sequence[str] = (), hint: str = "nothing was started") -> None:
         self.reasons = tuple(reasons)
         self.hosts = tuple(hosts)
-        count = len(self.reasons)
-        head = f"preflight: {count} reason{'s' if count != 1 else ''} not to start"
+        head = f"preflight: {counted(len(self.reasons), 'reason')} not to start"
         super().__init__("\n".join([head, *(f"  {reason}" for reason in self.reasons)]), hint=hint)
 
 

@@ -11,6 +11,7 @@ import json
 from dataclasses import dataclass
 
 from fleet.model.check import Response
+from fleet.words import counted
 
 NO_CONNECTION = 7
 SCRIPT = 'exec 3<>"/dev/tcp/$1/$2" || exit 7; cat >&3; exec cat <&3'
@@ -49,7 +50,7 @@ def parse(raw: bytes) -> Response:
         reader.begin()
         return Response(reader.status, reader.read())
     except http.client.IncompleteRead as error:
-        raise ValueError(f"answer cut short after {len(error.partial)} bytes") from error
+        raise ValueError(f"answer cut short after {counted(len(error.partial), 'byte')}") from error
     except (http.client.HTTPException, ValueError) as error:
         raise ValueError(f"not an HTTP answer: {raw[:80]!r}") from error
 

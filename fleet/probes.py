@@ -13,6 +13,7 @@ from typing import Generic, TypeVar
 
 from fleet.docker import Container
 from fleet.model.base import Model
+from fleet.words import counted
 
 T = TypeVar("T")
 
@@ -196,7 +197,7 @@ CUDA_GPUS = Probe(("nvidia-smi", "--query-gpu=index,memory.used,memory.total", "
 def not_idle(gpus: Sequence[Gpu], expected: int, limit: float = 0.10) -> str:
     """Why these GPUs cannot be used; "" if all are idle. Too few GPUs in the answer is a reason, never a pass."""
     if len(gpus) < expected:
-        return f"{len(gpus)} GPUs found, {expected} in the inventory"
+        return f"{counted(len(gpus), 'GPU')} found, {expected} in the inventory"
     busy = [f"{gpu.name} {gpu.share:.0%}" for gpu in gpus if gpu.share > limit]
     return f"GPU memory in use: {', '.join(busy)}" if busy else ""
 
@@ -232,7 +233,8 @@ def differing(listings: dict[str, Listing | None]) -> str:
     groups: dict[str, list[str]] = {}
     for host, listing in listings.items():
         if listing:
-            groups.setdefault(f"{listing.files} files, {listing.size} bytes, {listing.digest}", []).append(host)
+            what = f"{counted(listing.files, 'file')}, {counted(listing.size, 'byte')}, {listing.digest}"
+            groups.setdefault(what, []).append(host)
     if len(groups) > 1:
         told += [f"{', '.join(hosts)}: {what}" for what, hosts in groups.items()]
     return "; ".join(told)

@@ -17,6 +17,7 @@ from fleet.steps import (
     seat_title,
     steps,
 )
+from fleet.words import counted
 
 WIDTH = 100
 _PLAIN = re.compile(r"^[\w@%+=:,./$-]+$")
@@ -82,7 +83,7 @@ def masked(line: str, hash6: str) -> str:
 
 
 def _head(plan: Plan) -> Iterator[str]:
-    points = f"{len(plan.arms)} arm{'s' * (len(plan.arms) != 1)}, {plan.points} point{'s' * (plan.points != 1)}"
+    points = f"{counted(len(plan.arms), 'arm')}, {counted(plan.points, 'point')}"
     figures = f"about {duration(plan.estimate.minutes)}, {plan.estimate.scratch_gb} GB of logs and results"
     yield f"{plan.key}   plan {plan.hash6}   {points}   {figures}"
     if plan.trial:
@@ -119,7 +120,8 @@ def _arm(plan: ArmPlan) -> Iterator[str]:
     first = plan.points[0].point
     concs = " ".join(str(planned.point.conc) for planned in plan.points)
     prompts = "chat-framed prompts" if first.chat else "raw prompts"
-    yield f"arm {arm.name}   {first.isl}/{first.osl}   conc {concs}   {sum(arm.gpus.values())} GPUs   {prompts}"
+    gpus = counted(sum(arm.gpus.values()), "GPU")
+    yield f"arm {arm.name}   {first.isl}/{first.osl}   conc {concs}   {gpus}   {prompts}"
     width = max(len(host.name) for host in plan.placement.hosts)
     for service in plan.servers:
         extra = _beside(plan, service.seat)

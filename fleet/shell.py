@@ -24,6 +24,7 @@ from fleet.session import Machine, Session, connect
 from fleet.settings import Settings
 from fleet.stages import collect, teardown
 from fleet.stages.health import seat_of
+from fleet.words import counted
 
 VERBS = ("plan", "sweep", "health", "ps", "logs", "down", "stage", "expand")
 
@@ -203,7 +204,7 @@ def _told(verb: Callable[..., Any], settings: Settings, config: str) -> Callable
 def _greeting(settings: Settings, session: Session, config: str) -> str:
     shown = f", config {config}" if config else ""
     return (
-        f"fleet console: {len(session.names)} hosts of {settings.inventory}{shown}\n"
+        f"fleet console: {counted(len(session.names), 'host')} of {settings.inventory}{shown}\n"
         f'hosts["{session.names[0]}"].run("uptime")   hosts.each("docker ps")   '
         "deployment   deployment.decode[0].logs()\n"
         f'{"(…)   ".join(VERBS)}(…)   e.g. plan(config="KEY")   leave: Ctrl-D'

@@ -34,6 +34,7 @@ from fleet.stages import health as healths
 from fleet.stages.health import Health, HostHealth, ServiceHealth
 from fleet.stages.preflight import Findings
 from fleet.timeline import Told
+from fleet.words import counted
 
 WIDTH = 100
 UNBOUNDED = 10_000
@@ -184,7 +185,7 @@ def fits(found: Sequence[Fit]) -> None:
 
 
 def _fit_row(fit: Fit) -> tuple[str, ...]:
-    runs = "no" if fit.reasons else f"{fit.arms} arms, {fit.points} points"
+    runs = "no" if fit.reasons else f"{counted(fit.arms, 'arm')}, {counted(fit.points, 'point')}"
     return fit.key, fit.runner, folded(fit.hosts) or "-", runs
 
 
@@ -192,7 +193,7 @@ def entries(found: Sequence[dict[str, Any]]) -> None:
     """Matrix entries as a table; --json has all their fields."""
     titles = ("exp-name", "isl/osl", "conc", "prefill", "decode", "tp", "spec", "eval", "image")
     table(titles, map(_entry_row, found))
-    say(f"{len(found)} entries; all fields: --json")
+    say(f"{counted(len(found), 'entry', 'entries')}; all fields: --json")
 
 
 def _entry_row(entry: dict[str, Any]) -> tuple[str, ...]:
@@ -256,7 +257,7 @@ def _host_row(host: HostHealth, found: Health) -> tuple[str, ...]:
     images = list(finding.images.values())
     image = "-" if not images else " ".join(_image(one) for one in images)
     models = list(finding.models.values())
-    model = "-" if not models else ", ".join(f"{one.files} files" if one else "missing" for one in models)
+    model = "-" if not models else ", ".join(counted(one.files, "file") if one else "missing" for one in models)
     ours = [healths.seat_of(one) for one in finding.ours]
     return (
         host.name, f"{finding.seconds * 1000:.0f} ms", finding.docker + (" sudo" if finding.sudo else ""),
@@ -368,7 +369,7 @@ class Board:
 
     def __init__(self, hosts: int) -> None:
         self._last: Health | None = None
-        self._live = Live(Text(f"asking {hosts} hosts"), console=console(), screen=True, auto_refresh=False)
+        self._live = Live(Text(f"asking {counted(hosts, 'host')}"), console=console(), screen=True, auto_refresh=False)
         self._live.start(refresh=True)
 
     def show(self, found: Health, at: datetime) -> None:
@@ -401,7 +402,8 @@ def _board(found: Health, at: datetime, width: int, *, only_ill: bool = False) -
     lines += _rows(SERVICE_TITLES, [(_service_row(one), one.well) for one in services], width)
     if only_ill:
         left = len(found.hosts) + len(found.services) - len(hosts) - len(services)
-        lines.append(_cut(f"… {left} more hosts and services are well", width))
+        others = counted(left, "more host or service", "more hosts and services")
+        lines.append(_cut(f"… well, too: {others}", width))
     shown = "\n".join(line.plain for line in lines)
     cut = (f"{one.name} on {one.host}: {one.fault}" for one in services if one.fault not in shown)
     for why in (*cut, *_in_words(found)):

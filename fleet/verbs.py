@@ -40,6 +40,7 @@ from fleet.stages import health as healths
 from fleet.stages import stage as stages
 from fleet.stages.monitor import Monitor
 from fleet.stages.road import Road
+from fleet.words import counted
 
 ROOT = Path(__file__).resolve().parent.parent
 CACHE = ROOT / ".lab"
@@ -433,7 +434,7 @@ def cp(settings: Settings, *, source: str, target: str, limit: Sequence[str] = (
         if isinstance(answer, FleetError):
             ui.complain(answer)
         else:
-            ui.say(f"{host}: {whole}  {len(data)} bytes, mode {mode:04o}")
+            ui.say(f"{host}: {whole}  {counted(len(data), 'byte')}, mode {mode:04o}")
     return HostError.exit_code if any(answers.values()) else None
 
 
@@ -475,7 +476,8 @@ def check_inventory(settings: Settings, *, limit: Sequence[str] = (), about: Seq
     for remark in remarks(shown):
         ui.say(f"note: {remark}")
     served = sum(not fit.reasons for fit in found)
-    ui.say(f"{inventory.path} is sound: {len(inventory.hosts)} hosts, {served} of {len(found)} recipes can run on them")
+    count = counted(len(inventory.hosts), "host")
+    ui.say(f"{inventory.path} is sound: {count}, {served} of {len(found)} recipes can run on them")
     return None
 
 
@@ -577,7 +579,8 @@ def lab_up(settings: Settings, *, nodes: int = 3) -> int | None:
     image.ensure(lab, first, doubles)
     for node in image.forget_others(lab, others, doubles):
         ui.say(f"{node}: an earlier image of the doubles is forgotten")
-    ui.say(f"the lab is up with {len(lab.nodes())} nodes; see them: invoke lab.status; take it down: invoke lab.down")
+    up = counted(len(lab.nodes()), "node")
+    ui.say(f"the lab is up with {up}; see them: invoke lab.status; take it down: invoke lab.down")
     return None
 
 

@@ -22,6 +22,7 @@ from fleet.lab.command import Completed, attempt, run
 from fleet.lab.network import Network, choose, routed
 from fleet.lab.node import SEED, Node, NodeStatus, free_loops, remove_cgroups
 from fleet.lab.seed import Identity, Keys, known_hosts, seed
+from fleet.words import counted
 
 Say = Callable[[str], object]
 T = TypeVar("T")
@@ -151,7 +152,8 @@ class Lab:
             started = time.monotonic()
             self._write(names)
             self._mend(names, say)
-            say(f"{len(names)} nodes up in {time.monotonic() - started:.1f} s; ssh -F {self.ssh_config} {names[0]}")
+            took = time.monotonic() - started
+            say(f"{counted(len(names), 'node')} up in {took:.1f} s; ssh -F {self.ssh_config} {names[0]}")
 
     def down(self) -> None:
         """Stop everything and remove every trace, also of a half-made lab. Raises LabError without root."""

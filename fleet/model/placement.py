@@ -14,6 +14,7 @@ from fleet.model.arm import Arm, Role, Workers
 from fleet.model.inventory import Host, Inventory
 from fleet.model.near import did_you_mean
 from fleet.model.seat import Placement, Seat
+from fleet.words import counted
 
 NODES = {"prefill": "PREFILL_NODES", "decode": "DECODE_NODES"}
 
@@ -96,25 +97,25 @@ def _seat_worker(workers: Workers, rank: int, free: list[Host], reasons: list[st
 
 
 def _no_span(workers: Workers, host: Host, spans: bool) -> str:
-    need = f"{workers.role}: a worker needs {_product(workers)} GPUs"
+    need = f"{workers.role}: a worker needs {_product(workers)}"
     if not spans:
         return f"{need}, {host.name} has {host.gpus}, and this engine's workers cannot span hosts"
     if workers.gpus_each % host.gpus:
-        return f"{need}: they do not fit hosts of {host.gpus} GPUs ({host.name})"
+        return f"{need}: they do not fit hosts of {counted(host.gpus, 'GPU')} ({host.name})"
     return ""
 
 
 def _product(workers: Workers) -> str:
     factors = {"tp": workers.tp, "pp": workers.pp, "pcp": workers.pcp}
     named = " × ".join(f"{name} {size}" for name, size in factors.items() if size != 1)
-    return f"{workers.gpus_each} ({named})" if named else str(workers.gpus_each)
+    return f"{workers.gpus_each} ({named}) GPUs" if named else counted(workers.gpus_each, "GPU")
 
 
 def _too_few(arm: Arm, needed: int, hosts: list[Host]) -> str:
     roles = " + ".join(f"{workers.count} {workers.role}" for workers in arm.workers)
     names = ", ".join(host.name for host in hosts)
     are = "is" if len(hosts) == 1 else "are"
-    return f"{needed} hosts needed ({roles}), {len(hosts)} {are} there for runner {arm.runner}: {names}"
+    return f"{counted(needed, 'host')} needed ({roles}), {len(hosts)} {are} there for runner {arm.runner}: {names}"
 
 
 def _nodes(workers: Workers, seats: list[Seat]) -> Iterator[str]:
@@ -124,9 +125,10 @@ def _nodes(workers: Workers, seats: list[Seat]) -> Iterator[str]:
         return
     span = mine[0].span
     if workers.nodes != workers.count * span:
-        each = f"{span} host{'s' if span != 1 else ''} each"
+        each = f"{counted(span, 'host')} each"
         name = NODES.get(workers.role, f"{workers.role} nodes")
-        yield f"{name}={workers.nodes} does not fit num-worker: {workers.count} of {workers.gpus_each} GPUs ({each})"
+        gpus = counted(workers.gpus_each, "GPU")
+        yield f"{name}={workers.nodes} does not fit num-worker: {workers.count} of {gpus} ({each})"
 
 
 def _helpers(arm: Arm, first: Seat) -> list[Seat]:

@@ -14,6 +14,7 @@ from fleet.model.recipe import FIXED, Recipe, Scope, entries_of
 from fleet.model.schema import Keys
 from fleet.model.tuning import ModelFacts
 from fleet.model.yamlfile import Document
+from fleet.words import counted
 
 IMAGE = re.compile(
     r"((localhost|[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)+|[A-Za-z0-9-]+(?=:\d+/))(:\d+)?/)?"
@@ -205,8 +206,7 @@ def _nodes(entry: Scope, role: str, hosts: Hosts) -> Iterator[Fault]:
     each = -(-gpus // hosts.gpus) if gpus and hosts.gpus else None
     for at, index, nodes in _setting(entry, name):
         if each is not None and nodes != count * each:
-            filled = f"{count * each} host{'s' if count * each > 1 else ''}"
-            why = f"{count} × {gpus} GPUs fill {filled} of {hosts.gpus}"
+            why = f"{count} × {gpus} GPUs fill {counted(count * each, 'host')} of {hosts.gpus}"
         elif nodes == 0 or nodes % count:
             why = "every worker needs as many nodes as the others, and at least one"
         else:
@@ -263,7 +263,7 @@ def _arm_rules(recipe: Recipe, arm: Arm, facts: ModelFacts) -> Iterator[Fault]:
     cap = facts.cap(arm.framework)
     ranks = decode_ranks(arm)
     if cap is not None and max(arm.conc) > cap * ranks:
-        room = f"{cap} per decode rank × {ranks} rank{'s' if ranks != 1 else ''}"
+        room = f"{cap} per decode rank × {counted(ranks, 'rank')}"
         yield _at_arm(
             recipe, arm, f"concurrency {max(arm.conc)} ({arm.name}) is above the {cap * ranks} that fit ({room})"
         )

@@ -19,6 +19,7 @@ from fleet.model.inventory import Host, Inventory, Trial
 from fleet.model.near import did_you_mean, nearest
 from fleet.model.schema import Keys, check, wrong
 from fleet.model.yamlfile import Document, Freedom, Node
+from fleet.words import counted, every
 
 HOST_KEYS = tuple(name for name in Host.model_fields if name not in ("name", "groups"))
 FLEET_KEYS = ("provision", "ssh_config", "trial")
@@ -256,7 +257,7 @@ class _Walk:
             self.variable((*keys, key), HOST_KEYS)
             if len(names) > 1 and ALIASES.get(key, key) == "address":
                 addressed = True
-                what = f"{key}  would be the same for all {len(names)} hosts of {written}; write each host"
+                what = f"{key}  would be the same for {every(len(names), 'host')} of {written}; write each host"
                 self.faults.append(self.document.fault((*keys, key), what))
         node = self.document.node(*keys)
         if node is not None and node.kind == "mapping":
@@ -293,7 +294,7 @@ class _Walk:
         for text, lines in self.unused.items():
             more = len(set(lines)) - 1
             yield f"{self.document.path}:{lines[0]}  {text}" + (
-                f" (and on {more} more line{'s' * (more > 1)})" if more else ""
+                f" (and on {counted(more, 'more line')})" if more else ""
             )
         for name in self.places:
             if name in self.hosts:

@@ -116,7 +116,7 @@ def _throughput(raw: Mapping[str, Any], arm: Arm) -> dict[str, float]:
     else:
         everything = producers = readers = sum(arm.gpus.values())
     if min(everything, producers, readers) <= 0:
-        raise FleetError(f"no figure per GPU: the arm has {dict(arm.gpus)} GPUs", where=arm.name)
+        raise FleetError(f"no figure per GPU: the arm's GPUs are {dict(arm.gpus)}", where=arm.name)
     return {
         "tput_per_gpu": total / everything,
         "output_tput_per_gpu": output / producers,

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from fleet.model.arm import Arm, Point, Role
 from fleet.model.evidence import Counters, Drawn, Measurement
 from fleet.results.record import GateResult, Verdict
+from fleet.words import counted
 
 # The client draws a length, makes text of random tokens and counts it again: the count may miss by a few tokens.
 RECOUNT_SHARE = 0.01
@@ -100,10 +101,9 @@ def output_lengths(case: Case) -> GateResult:
         return _no(name, f"{len(outside)} of {len(found.output_lens)} outside {least}..{most}{_extremes(outside)}")
     total, count = sum(found.output_lens), len(found.output_lens)
     if (count, total) != (found.requested, found.total_output_tokens):
-        return _no(
-            name, f"{count} lengths add up to {total}; {found.requested} requests, {found.total_output_tokens} in all"
-        )
-    return _yes(name, f"{total} in {count} answers, each within {least}..{most}")
+        lengths, asked = counted(count, "length"), counted(found.requested, "request")
+        return _no(name, f"{lengths}, {total} in all; {asked}, {found.total_output_tokens} in all")
+    return _yes(name, f"{total} in {counted(count, 'answer')}, each within {least}..{most}")
 
 
 def input_lengths(case: Case) -> GateResult:
@@ -117,7 +117,7 @@ def input_lengths(case: Case) -> GateResult:
     outside = [length for length in found.input_lens if not least <= length <= most]
     if outside:
         return _no(name, f"{len(outside)} of {len(found.input_lens)} outside {least}..{most}{_extremes(outside)}")
-    return _yes(name, f"{len(found.input_lens)} prompts, each within {least}..{most}")
+    return _yes(name, f"{counted(len(found.input_lens), 'prompt')}, each within {least}..{most}")
 
 
 def services_alive(case: Case) -> GateResult:
@@ -129,7 +129,7 @@ def no_transfer_errors(case: Case) -> GateResult:
     """No KV transfer error in any log. There is no counter of KV bytes to ask instead."""
     name, errors = "kv transfer", case.transfer_errors
     if errors:
-        return _no(name, f"{len(errors)} errors logged: {_short(errors[0])}")
+        return _no(name, f"{counted(len(errors), 'error')} logged: {_short(errors[0])}")
     return _yes(name, "no error logged") if case.arm.disagg else _skip(name, "not disaggregated")
 
 
@@ -181,7 +181,8 @@ def acceptance(case: Case) -> GateResult:
     if not sum(steps.values()):
         return _no(name, "0 decode steps drafted: speculation did not run")
     length = 1 + sum(accepted.values()) / sum(steps.values())
-    why = f"length {length:.4g}: {_sum(accepted)} accepted in {_sum(steps)} steps, depth {case.arm.depth}"
+    drafting = counted(sum(steps.values()), "step")
+    why = f"length {length:.4g}: {_sum(accepted)} accepted in {drafting}, depth {case.arm.depth}"
     return _answer(name, 1 < length <= 1 + case.arm.depth, why)
 
 
@@ -194,7 +195,8 @@ def no_drafting(case: Case) -> GateResult:
     if not having:
         return _yes(name, "no draft counter")
     moved, bad = _moves(case.before, case.after, having, ("prefill", "decode", "server"), "drafted")
-    return _answer(name, not bad and not sum(moved.values()), bad or f"{_sum(moved)} tokens drafted{_shares(moved)}")
+    drafted = counted(sum(moved.values()), "token")
+    return _answer(name, not bad and not sum(moved.values()), bad or f"{drafted} drafted{_shares(moved)}")
 
 
 GATES: tuple[Gate, ...] = (

@@ -20,6 +20,7 @@ from fleet.model.near import nearest
 from fleet.model.seat import Seat
 from fleet.results import record as lines
 from fleet.results.record import Record
+from fleet.words import counted
 
 LATEST = "latest"
 PROBE = 64 * 1024
@@ -184,7 +185,9 @@ def open(root: Path, word: str = LATEST) -> RunFolder:
         return RunFolder(root / matching[0])
     if matching:
         raise UsageError(
-            f"{cited(word)} could be {len(matching)} runs", where=str(root), hint="one of: " + "  ".join(matching)
+            f"{cited(word)} could be {counted(len(matching), 'run')}",
+            where=str(root),
+            hint="one of: " + "  ".join(matching),
         )
     starts = {name[: len(wanted)]: name for name in names}
     near = nearest(wanted, starts)

@@ -22,6 +22,7 @@ from fleet.stages import collect, preflight
 from fleet.stages.health import seat_of
 from fleet.stages.teardown import ours
 from fleet.timeline import Arrival, Line, Offset, Reader, Told, merged, settled
+from fleet.words import counted
 
 WINDOW = 0.5
 """Seconds a line is held back, in case an earlier one of another host is still on its way."""
@@ -86,7 +87,7 @@ def chosen(found: Mapping[str, Look | FleetError], asked: str) -> str:
     if runs:
         told = ", ".join(f"{run} of {whose}" for run, whose in sorted(runs.items()))
         raise UsageError(
-            f"{len(runs)} runs are under way: {told}", hint=f"type: invoke logs --follow --run {max(runs)}"
+            f"{counted(len(runs), 'run')} are under way: {told}", hint=f"type: invoke logs --follow --run {max(runs)}"
         )
     if errors := [one for one in found.values() if isinstance(one, FleetError)]:
         raise together(errors)

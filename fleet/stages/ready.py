@@ -17,6 +17,7 @@ from fleet.stages import counters, watch
 from fleet.stages.deployment import ANSWER_SECONDS, Deployment, by_host, checks, spoken
 from fleet.stages.launch import start
 from fleet.stages.wait import NotYet, wait
+from fleet.words import counted, every
 
 TOKENS = 8
 """Tokens of one proving completion: several, so that decode really decodes."""
@@ -45,19 +46,15 @@ def ready(deployment: Deployment, *, within: float) -> str:
     if deployment.arm.router:
         start(deployment, [deployment.arm.router])
         answering(deployment, [deployment.arm.router], deadline, watched=deployment.services)
-    sent = through_the_front(deployment, deadline)
+    sent = counted(through_the_front(deployment, deadline), "completion")
     pairs = prove_pairs(deployment, deadline)
-    told = f"ready in {deadline.spent():.1f} s: {_counted(sent)} by all {len(workers)} workers"
+    told = f"ready in {deadline.spent():.1f} s: {sent} counted by {every(len(workers), 'worker')}"
     if deployment.arm.router:
         told += f", {pairs} of {pairs} pairs answered, router sees {len(workers)} of {len(workers)}"
     return told
 
 
 # --- every service answers ------------------------------------------------------------------------------------------
-
-
-def _counted(sent: int) -> str:
-    return "1 completion counted" if sent == 1 else f"{sent} completions counted"
 
 
 def answering(
@@ -131,7 +128,7 @@ def through_the_front(deployment: Deployment, deadline: Deadline) -> int:
         idle = _unmoved(seats, before, _settled(deployment, deadline))
         if not idle:
             return sent
-    when = f"{deadline.spent():.0f} s and {sent} completions through {spoken(deployment.front)}"
+    when = f"{deadline.spent():.0f} s and {counted(sent, 'completion')} through {spoken(deployment.front)}"
     raise NotReady(f"{when}: none counted by {', '.join(idle)}", hint=LOGS)
 
 
@@ -187,7 +184,8 @@ def _short_of(answer: Response | str) -> str:
         return good
     usage = good.table().get("usage") or {}
     tokens = usage.get("completion_tokens") if isinstance(usage, dict) else None
-    return "" if tokens == TOKENS else f"{tokens} tokens instead of {TOKENS}"
+    told = counted(tokens, "token") if isinstance(tokens, int) else "no count of tokens"
+    return "" if tokens == TOKENS else f"{told} instead of {TOKENS}"
 
 
 def _good(answer: Response | str) -> Response | str:

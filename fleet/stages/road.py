@@ -25,6 +25,7 @@ from fleet.stages.ready import ready
 from fleet.stages.stage import stage
 from fleet.stages.sweep import run_point
 from fleet.stages.teardown import teardown
+from fleet.words import counted
 
 VALID, NOT_ALL_VALID, DIED = 0, 1, 4
 
@@ -163,7 +164,8 @@ class Road:
             mark = "   ← first fatal line" if number == 0 else ""
             lines.append(f"  {fatal.time[11:23]}  {spoken(fatal.service)}   {fatal.text[:160]}{mark}")
         logs = self.folder.logs(deployment.arm.arm.name)
-        lines.append(f"logs of {len(deployment.services)} services are in {logs}; {self._kept()}")
+        whose = counted(len(deployment.services), "service")
+        lines.append(f"logs of {whose} are in {logs}; {self._kept()}")
         lines.append(f"next: {self._again(deployment)}")
         return "\n".join(lines)
 
@@ -174,7 +176,7 @@ class Road:
 
     def _kept(self) -> str:
         done = [record for record in self.folder.records() if record.state == "done"]
-        return f"{len(done)} finished point{'s' if len(done) != 1 else ''} kept in {self.folder.path}"
+        return f"{counted(len(done), 'finished point')} kept in {self.folder.path}"
 
     def _not_run(self) -> None:
         ran = {record.point for record in self.folder.records()}
@@ -228,7 +230,7 @@ def _heading(arm: ArmPlan) -> str:
     one = arm.arm
     concs = " ".join(str(planned.point.conc) for planned in arm.points)
     lengths = " ".join(dict.fromkeys(f"{planned.point.isl}/{planned.point.osl}" for planned in arm.points))
-    return f"arm {one.name}   {lengths}   conc {concs}   {sum(one.gpus.values())} GPUs"
+    return f"arm {one.name}   {lengths}   conc {concs}   {counted(sum(one.gpus.values()), 'GPU')}"
 
 
 def _images(plan: Plan) -> dict[str, list[str]]:

@@ -44,7 +44,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ),
     ("fleet.engines", "fleet.routers", "fleet.loads", "fleet.http", "fleet.results.record", "fleet.results.metrics"),
     ("fleet.model", "fleet.settings", "fleet.sources"),
-    ("fleet.errors",),
+    ("fleet.errors", "fleet.words"),
 )
 PURE = (
     "fleet.model",

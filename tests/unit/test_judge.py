@@ -119,7 +119,7 @@ def test_an_answer_longer_than_asked() -> None:
 
 def test_lengths_that_do_not_add_up_to_the_total() -> None:
     verdict, _ = asked(measurement=a_measurement(total_output_tokens=39999))
-    only(verdict, "output tokens: 40 lengths add up to 40000; 40 requests, 39999 in all")
+    only(verdict, "output tokens: 40 lengths, 40000 in all; 40 requests, 39999 in all")
 
 
 def test_an_empty_answer_is_never_within_even_where_the_range_starts_at_zero() -> None:
@@ -325,9 +325,9 @@ def test_every_draft_accepted_is_the_most_there_can_be() -> None:
 
 def test_a_long_error_is_cut_to_one_line() -> None:
     _, gates = asked(transfer_errors=["a\n  b " + "x" * 157])
-    assert gates["kv transfer"].why == "1 errors logged: a b " + "x" * 155 + "…"
+    assert gates["kv transfer"].why == "1 error logged: a b " + "x" * 155 + "…"
     _, gates = asked(transfer_errors=["x" * 160])
-    assert gates["kv transfer"].why == "1 errors logged: " + "x" * 160
+    assert gates["kv transfer"].why == "1 error logged: " + "x" * 160
 
 
 def test_a_client_is_judged_by_the_lengths_that_it_draws() -> None:

@@ -95,7 +95,7 @@ def test_a_router_that_sees_too_few_workers_is_not_ready(world: World, up: Deplo
 def test_a_completion_of_too_few_tokens_is_none(world: World, up: Deployment) -> None:
     short = {"usage": {"completion_tokens": 1}}
     world.handlers["router"] = lambda path, body: (200, short) if path == "/v1/completions" else None
-    with pytest.raises(NotReady, match=r"completions through router on mi355x-01: .*1 tokens instead of 8"):
+    with pytest.raises(NotReady, match=r"completions through router on mi355x-01: .*1 token instead of 8"):
         ready(up, within=0.3)
 
 

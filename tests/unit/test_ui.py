@@ -238,7 +238,7 @@ def test_where_there_are_too_many_those_that_are_well_are_counted(world: World) 
     lines = plain(replace(found, hosts=(*many, SILENT)))
     assert lines[0].startswith("60 of 61 hosts healthy")
     assert "mi355x-02  no answer since 12 s" in lines
-    assert "… 63 more hosts and services are well" in lines
+    assert "… well, too: 63 more hosts and services" in lines
     assert len(lines) < 10
 
 
