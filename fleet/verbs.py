@@ -585,8 +585,7 @@ def lab_up(settings: Settings, *, nodes: int = 3) -> int | None:
 
 
 def lab_down(settings: Settings) -> int | None:
-    Lab().down()
-    ui.say("no lab is left here")
+    Lab().down(say=ui.say)
     return None
 
 

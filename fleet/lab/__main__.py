@@ -46,15 +46,19 @@ def table(nodes: Sequence[NodeStatus]) -> str:
     return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
 
 
+def say(line: str) -> None:
+    print(f"lab: {line}", file=sys.stderr)
+
+
 def main(words: Sequence[str] | None = None) -> int:
     asked = parser().parse_args(words)
     lab = Lab()
     try:
         match asked.verb:
             case "up":
-                lab.up(asked.nodes, say=lambda line: print(f"lab: {line}", file=sys.stderr))
+                lab.up(asked.nodes, say=say)
             case "down":
-                lab.down()
+                lab.down(say=say)
             case "status":
                 print(table(lab.status()))
             case "ssh-config":

@@ -147,6 +147,8 @@ class Lab:
             if self.record is None:
                 self._begin(say)
             names = sorted({*self.nodes(), *(f"node{n}" for n in range(1, nodes + 1))}, key=number)
+            if len(names) > nodes:
+                say(more_than_asked(names, nodes))
             if names == self.nodes() and self._written(names) and all(self._each(self._well, names)):
                 return
             started = time.monotonic()
@@ -155,10 +157,11 @@ class Lab:
             took = time.monotonic() - started
             say(f"{counted(len(names), 'node')} up in {took:.1f} s; ssh -F {self.ssh_config} {names[0]}")
 
-    def down(self) -> None:
+    def down(self, *, say: Say = silent) -> None:
         """Stop everything and remove every trace, also of a half-made lab. Raises LabError without root."""
         require(tools=False)
-        with self._locked(silent):
+        with self._locked(say):
+            nodes, remains = self.nodes(), self.state.exists() or bool(process.marked(self.id))
             self._purge()
             shutil.rmtree(self.state, ignore_errors=True)
             self._lock.unlink(missing_ok=True)
@@ -166,6 +169,7 @@ class Lab:
             self._net_lock.unlink()
         with suppress(OSError):
             self.parent.rmdir()
+        say(removed(nodes, remains))
 
     def _begin(self, say: Say) -> None:
         """A folder with keys and a network of its own, in place of whatever is left of an earlier lab."""
@@ -350,6 +354,21 @@ class Lab:
 def number(node: str) -> int:
     """7 of node7."""
     return int(node.removeprefix("node"))
+
+
+def more_than_asked(names: Sequence[str], nodes: int) -> str:
+    """Why there are more nodes than were asked for, and how to have fewer."""
+    up = f"{counted(len(names), 'node')} are there ({', '.join(names)}), and up takes none away"
+    return f"{up}; for a lab of {nodes}: invoke lab.down, then invoke lab.up --nodes {nodes}"
+
+
+def removed(nodes: Sequence[str], remains: bool) -> str:
+    """What `down` found and removed. remains: there was a folder or a process of the lab."""
+    if nodes:
+        return f"{', '.join(nodes)} removed, with all images, containers and files"
+    if remains:
+        return "no lab was up; what was left of an earlier one is removed"
+    return "no lab was up: nothing to remove"
 
 
 def require(*, tools: bool = True) -> None:

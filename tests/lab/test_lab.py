@@ -407,8 +407,13 @@ def test_faults_are_mended_and_nodes_are_added(other: Lab) -> None:
     assert other.nodes() == ["node1", "node2"]
     assert said(other, "node1", "ssh -o BatchMode=yes node2 hostname") == "node2"
     assert [row.faults for row in other.status()] == [(), ()]
-    other.up(1)
+    told: list[str] = []
+    other.up(1, say=told.append)
     assert other.nodes() == ["node1", "node2"], "up takes nothing away"
+    assert told == [
+        "2 nodes are there (node1, node2), and up takes none away; "
+        "for a lab of 1: invoke lab.down, then invoke lab.up --nodes 1"
+    ]
 
 
 def test_two_checkouts_share_nothing(lab: Lab, other: Lab) -> None:
@@ -444,9 +449,14 @@ def test_down_leaves_nothing(able: None, tmp_path: Path) -> None:
     lab.docker("node1", run, check=True)
     lab.fault("delay", "node1", 5)
     assert len(remains(lab)) > 10, "the search finds what a lab is made of"
-    lab.down()
+    told: list[str] = []
+    lab.down(say=told.append)
     assert remains(lab) == []
-    lab.down()
+    lab.down(say=told.append)
+    assert told == [
+        "node1 removed, with all images, containers and files",
+        "no lab was up: nothing to remove",
+    ]
 
 
 def test_an_up_that_was_killed_is_taken_up_again(able: None, tmp_path: Path) -> None:
@@ -486,8 +496,10 @@ def test_down_ends_what_has_lost_its_records(able: None, tmp_path: Path) -> None
     for space in ("sw", "node1"):
         subprocess.run(["ip", "netns", "del", f"{lab.prefix}-{space}"], check=True)
     assert lab.nodes() == []
-    lab.down()
+    told: list[str] = []
+    lab.down(say=told.append)
     assert remains(lab) == []
+    assert told == ["no lab was up; what was left of an earlier one is removed"]
 
 
 def test_up_after_lost_records_begins_anew(able: None, tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ def sweep(desk: Desk, key: str, *words: str) -> tuple[Record, ...]:
     small = desk.inventory(trial={"prompts_per_concurrency": 2, "output": 16, "max_concurrency": 16})
     said = desk.invoke("sweep", "--config", key, "--inventory", small, *words)
     assert said.code == 0, said.all
+    assert "counted by the only worker\n" in said.out
     return desk.run().records()
 
 
