@@ -13,7 +13,7 @@
     ├── LabError                  3   the lab on this machine cannot be made, or a node of it does not do what it should
     ├── PreflightError            3   hosts answer, but the plan cannot run on them: all reasons at once
     ├── ServiceDied               4   a serving container ended
-    ├── NotReady                  4   services run, and did not answer before the deadline
+    ├── NotReady                  4   services run, and did not answer or come to rest before the deadline
     ├── LeaseHeld                 5   someone else has the node
     └── Interrupted             130   ^C
 

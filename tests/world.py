@@ -104,9 +104,13 @@ class Box:
 
 @dataclass
 class Counted:
-    """What a worker shows at /metrics. `late`: seconds its counters lie behind; None: it does not say when."""
+    """What a worker shows at /metrics. `late`: seconds its counters lie behind; None: it does not say when.
+
+    `running`: requests under way; None: it does not say.
+    """
 
     finished: float = 0
+    running: float | None = 0
     generated: float = 0
     accepted: float = 0
     steps: float = 0
@@ -121,6 +125,8 @@ class Counted:
             "mtp_accepted_tokens_total": self.accepted,
             "mtp_decode_steps_total": self.steps,
         }
+        if self.running is not None:
+            values |= {"requests_running": self.running, "requests_waiting": 0, "requests_parked_kv_load": 0}
         if self.late is not None:
             values["metrics_last_refresh_timestamp_seconds"] = time.time() + 1 - self.late
         return "".join(f"atom:{name} {value!r}\n" for name, value in values.items())

@@ -58,6 +58,10 @@ class Engine(Protocol):
 
     def refreshed(self, metrics: str) -> float | None: ...
 
+    def under_way(self, metrics: str) -> float | None:
+        """Requests that the worker has taken and not finished; None if its metrics do not say."""
+        ...
+
     def prefill_request(self, model: str, prompt: str, max_tokens: int) -> dict[str, Any]: ...
 
     def decode_request(

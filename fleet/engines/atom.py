@@ -235,6 +235,11 @@ def refreshed(metrics: str) -> float | None:
     return prometheus.total(prometheus.parse(metrics), "atom:metrics_last_refresh_timestamp_seconds")
 
 
+def under_way(metrics: str) -> float | None:
+    """Running, waiting, and waiting for KV from elsewhere, over all ranks."""
+    return prometheus.sum_of(metrics, "atom:requests_running", "atom:requests_waiting", "atom:requests_parked_kv_load")
+
+
 def prefill_request(model: str, prompt: str, max_tokens: int) -> dict[str, Any]:
     """What a router sends to prefill: one token, no stream. `max_tokens` is decode's affair."""
     body = _completion(model, prompt, 1)

@@ -226,6 +226,11 @@ def refreshed(metrics: str) -> float | None:
     return None
 
 
+def under_way(metrics: str) -> float | None:
+    """Running and waiting, over all engines."""
+    return prometheus.sum_of(metrics, "vllm:num_requests_running", "vllm:num_requests_waiting")
+
+
 def prefill_request(model: str, prompt: str, max_tokens: int) -> dict[str, Any]:
     """Raises NotReady: one server has no pairs."""
     raise NotReady("vLLM on one node has no prefill worker")

@@ -40,5 +40,12 @@ def total(samples: Iterable[Sample], name: str) -> float | None:
     return sum(values) if values else None
 
 
+def sum_of(text: str, *names: str) -> float | None:
+    """The sum of several metrics of an exposition; None if it has none of them."""
+    samples = parse(text)
+    found = [value for name in names if (value := total(samples, name)) is not None]
+    return sum(found) if found else None
+
+
 def _labels(text: str) -> dict[str, str]:
     return {key: re.sub(r"\\.", lambda m: _ESCAPE.get(m[0], m[0]), value) for key, value in _LABEL.findall(text)}

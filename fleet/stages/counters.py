@@ -13,40 +13,42 @@ from fleet.session import Machine
 from fleet.stages.deployment import Deployment, by_host
 from fleet.stages.wait import NotYet, wait
 
+Texts = dict[str, str | None]
+"""Metrics by seat name; None where they could not be read."""
+
 GLANCE_SECONDS = 3.0
 """How long a worker may take to show its counters to a mere progress bar: a death is not to be overlooked for it."""
 
 
 def settled(deployment: Deployment, *, within: float = 30.0) -> dict[str, Counters]:
-    """Counters by seat name, each refreshed by its worker after this call began.
-
-    A worker publishes its counters now and then (ATOM: every 5 s) and says when; one that does not say when is given
-    the engine's settling time. A worker that cannot be read in time has no entry. within: seconds.
-    """
-    grouped = by_host(http_servers(deployment))
-
-    def act(machine: Machine) -> dict[str, Counters]:
-        deadline = Deadline(within)
-        now = machine.probe(probes.CLOCK)
-        texts = {}
-        for service in grouped[machine.name]:
-            texts[service.name] = _fresh(machine, deployment, service, now, deadline.left())
-        return _counted(deployment, texts)
-
-    return _merged(deployment.session.each(grouped, act, timeout=within + deployment.engine.METRICS_SETTLE))
+    """Counters by seat name, of metrics that are `fresh`. within: seconds."""
+    return _counted(deployment, fresh(deployment, within=within))
 
 
 def at_once(deployment: Deployment) -> dict[str, Counters]:
     """Counters by seat name as published last: good enough for a progress bar."""
     grouped = by_host(http_servers(deployment))
 
-    def act(machine: Machine) -> dict[str, Counters]:
-        return _counted(
-            deployment,
-            {one.name: _text(machine, deployment, one, timeout=GLANCE_SECONDS) for one in grouped[machine.name]},
-        )
+    def act(machine: Machine) -> Texts:
+        return {one.name: _text(machine, deployment, one, timeout=GLANCE_SECONDS) for one in grouped[machine.name]}
 
-    return _merged(deployment.session.each(grouped, act, timeout=GLANCE_SECONDS))
+    return _counted(deployment, _merged(deployment.session.each(grouped, act, timeout=GLANCE_SECONDS)))
+
+
+def fresh(deployment: Deployment, *, within: float = 30.0) -> dict[str, str]:
+    """Metrics by seat name, each published by its worker after this call began.
+
+    A worker publishes its counters now and then (ATOM: every 5 s) and says when; one that does not say when is given
+    the engine's settling time. A worker that cannot be read in time has no entry. within: seconds.
+    """
+    grouped = by_host(http_servers(deployment))
+
+    def act(machine: Machine) -> Texts:
+        deadline = Deadline(within)
+        now = machine.probe(probes.CLOCK)
+        return {one.name: _fresh(machine, deployment, one, now, deadline.left()) for one in grouped[machine.name]}
+
+    return _merged(deployment.session.each(grouped, act, timeout=within + deployment.engine.METRICS_SETTLE))
 
 
 def http_servers(deployment: Deployment) -> list[Service]:
@@ -54,16 +56,13 @@ def http_servers(deployment: Deployment) -> list[Service]:
     return [service for service in deployment.arm.servers if service.http and service.seat.node == 0]
 
 
-def _counted(deployment: Deployment, texts: dict[str, str | None]) -> dict[str, Counters]:
-    return {seat: deployment.engine.counters(text) for seat, text in texts.items() if text is not None}
+def _counted(deployment: Deployment, texts: dict[str, str]) -> dict[str, Counters]:
+    return {seat: deployment.engine.counters(text) for seat, text in texts.items()}
 
 
-def _merged(answers: dict[str, dict[str, Counters] | FleetError]) -> dict[str, Counters]:
-    found: dict[str, Counters] = {}
-    for answer in answers.values():
-        if not isinstance(answer, FleetError):
-            found |= answer
-    return found
+def _merged(answers: dict[str, Texts | FleetError]) -> dict[str, str]:
+    good = [answer for answer in answers.values() if not isinstance(answer, FleetError)]
+    return {seat: text for answer in good for seat, text in answer.items() if text is not None}
 
 
 def _fresh(machine: Machine, deployment: Deployment, service: Service, now: float | None, within: float) -> str | None:

@@ -12,9 +12,10 @@ from typing import Any, NoReturn
 from fleet import docker
 from fleet.docker import Image
 from fleet.errors import FleetError, Interrupted, NotReady, ServiceDied
-from fleet.plan import ArmPlan, Plan
+from fleet.plan import ArmPlan, Plan, PlannedPoint
 from fleet.results import record as records
 from fleet.results import report
+from fleet.results.record import Record
 from fleet.results.store import RunFolder
 from fleet.session import Machine, Session
 from fleet.stages import launch, watch
@@ -22,6 +23,7 @@ from fleet.stages.collect import collect
 from fleet.stages.deployment import Deployment, spoken
 from fleet.stages.preflight import Findings, preflight
 from fleet.stages.ready import ready
+from fleet.stages.rest import rest
 from fleet.stages.stage import stage
 from fleet.stages.sweep import run_point
 from fleet.stages.teardown import teardown
@@ -130,7 +132,9 @@ class Road:
         told = ready(deployment, within=self.session.settings.timeouts.ready_within)
         self.session.progress.line(f"  {told}")
         self._versions(deployment)
+        record = None
         for planned in deployment.arm.points:
+            self._rest(deployment, record, planned)
             record = run_point(deployment, planned, images)
             self._summarize()
             if self.fail_fast and not record.valid:
@@ -138,6 +142,13 @@ class Road:
                 return False
         _same_at_the_end(images, launch.images(deployment))
         return True
+
+    def _rest(self, deployment: Deployment, earlier: Record | None, planned: PlannedPoint) -> None:
+        """Of a valid point nothing is under way: its every request has come back."""
+        if earlier is None or earlier.valid:
+            return
+        after, before = f"conc {earlier.conc}", f"conc {planned.point.conc}"
+        rest(deployment, after=after, before=before, within=self.session.settings.timeouts.rest_within)
 
     def _versions(self, deployment: Deployment) -> None:
         """What the engine says of its versions, by seat, for the facts."""

@@ -217,6 +217,9 @@ atom:mtp_accepted_tokens_total 1500
 atom:mtp_decode_steps_total{accepted_tokens="0"} 300
 atom:mtp_decode_steps_total{accepted_tokens="3"} 700
 atom:requests_running 3
+atom:requests_waiting 2
+atom:requests_parked_kv_load 4
+atom:requests_partial_prefill 1
 """
 
 
@@ -226,6 +229,12 @@ def test_counters():
     assert (counters.prompt_tokens, counters.generated_tokens) == (294050, 36805)
     assert (counters.drafted, counters.accepted, counters.steps) == (3000, 1500, 1000)
     assert atom.counters("").finished is None
+
+
+def test_requests_under_way_are_running_waiting_or_parked():
+    assert atom.under_way(METRICS) == 9
+    assert atom.under_way("atom:requests_running 0\natom:requests_waiting 0\n") == 0
+    assert atom.under_way("atom:requests_finished_total 40\n") is None
 
 
 def test_counter_names_are_atoms():

@@ -146,6 +146,10 @@ vllm:spec_decode_num_drafts_total{engine="0",model_name="m"} 1000.0
 vllm:spec_decode_num_draft_tokens_total{engine="0",model_name="m"} 2000.0
 vllm:spec_decode_num_accepted_tokens_total{engine="0",model_name="m"} 1500.0
 vllm:spec_decode_num_accepted_tokens_per_pos_total{engine="0",model_name="m",position="0"} 900.0
+vllm:num_requests_running{engine="0",model_name="m"} 3.0
+vllm:num_requests_running{engine="1",model_name="m"} 1.0
+vllm:num_requests_waiting{engine="0",model_name="m"} 2.0
+vllm:num_requests_waiting_by_reason{engine="0",model_name="m",reason="capacity"} 2.0
 """
 
 
@@ -155,6 +159,11 @@ def test_counters_are_summed_over_engines_and_reasons() -> None:
     assert (found.drafted, found.accepted, found.steps) == (2000, 1500, 1000)
     plain = vllm.counters("".join(line for line in METRICS.splitlines(True) if "spec_decode" not in line))
     assert (plain.finished, plain.drafted, plain.accepted, plain.steps) == (48, None, None, None)
+
+
+def test_requests_under_way_are_running_or_waiting() -> None:
+    assert vllm.under_way(METRICS) == 6
+    assert vllm.under_way("vllm:request_success_total 40\n") is None
 
 
 def test_counter_names_are_vllms() -> None:
