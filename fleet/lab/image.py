@@ -45,7 +45,14 @@ APPLETS = (
     "gzip", "timeout", "uname", "test",
 )  # fmt: skip
 PROGRAMS = {"usr/local/bin/atomesh": "atomesh", "usr/local/bin/vllm": "vllm.cli"}
+VERSION = "0.0+double"
+PACKAGES = {
+    f"{HOME}/{name}-{VERSION}.dist-info/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {VERSION}\n"
+    for name in ("atom", "vllm")
+}
+"""What makes a double a package to whoever asks for its version; nobody can take that version for the engine's."""
 FILES = {
+    **PACKAGES,
     "etc/passwd": "root:x:0:0:root:/root:/bin/sh\n",
     "etc/group": "root:x:0:\nvideo:x:44:\nrender:x:109:\n",
     "etc/nsswitch.conf": "hosts: files dns\n",
@@ -316,6 +323,8 @@ def _doubles_layer(path: Path, compiled: list[tuple[str, Path]]) -> None:
         layer.copy(file, name)
     for name in PROGRAMS:
         layer.file(name, FILES[name].encode(), 0o755)
+    for name in PACKAGES:
+        layer.file(name, FILES[name].encode())
     layer.close()
 
 

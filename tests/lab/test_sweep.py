@@ -126,6 +126,8 @@ def complete(swept: Swept) -> None:
     assert (plan["key"], plan["hash"][:6]) == (swept.key, folder.name[-6:])
     assert folder.plan_text.read_text().startswith(f"{swept.key}   plan {folder.name[-6:]}   2 arms")
     assert list(swept.facts["hosts"]) == NODES
+    for arm, hosts in {"2p1d-dpa": NODES, "1p1d": NODES[:2]}.items():
+        assert swept.facts["versions"][arm + swept.suffix] == {host: {"atom": "0.0+double"} for host in hosts}
     (stranger,) = swept.facts["hosts"]["node1"]["strangers"]
     assert stranger.startswith(f"{STRANGER} (")
     for line in folder.points.read_text().splitlines():

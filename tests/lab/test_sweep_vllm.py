@@ -68,3 +68,5 @@ def believed(desk: Desk, record: Record) -> None:
     agg = json.loads((desk.run().path / str(record.agg)).read_text())
     assert (agg["model"], agg["framework"], agg["is_multinode"], agg["tp"]) == (NAME, "vllm", False, 8)
     assert agg["p99.9_ttft"] > 0
+    (versions,) = json.loads(desk.run().facts.read_text())["versions"][record.arm].values()
+    assert versions == {"vllm": "0.0+double"}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import subprocess
+import sys
 import tarfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -12,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from fleet.engines import Engine as Speaks
+from fleet.engines import atom, vllm
 from fleet.errors import LabError
 from fleet.lab.image import TAGS, BuiltImage, build, doubles, ensure, forget_others
 
@@ -59,6 +63,24 @@ def test_layers_hold_python_and_the_doubles(image: BuiltImage) -> None:
     assert any(name.startswith("opt/doubles/double/__pycache__/http.") for name in ours)
     assert len([name for name in ours if name.endswith(".py")]) == len(doubles())
     assert not any("/test/" in name or "ensurepip" in name for name in base)
+
+
+@pytest.mark.parametrize(("engine", "told"), [(atom, "atom 0.0+double\n"), (vllm, "vllm 0.0+double\n")])
+def test_the_doubles_have_a_version_that_says_what_they_are(
+    image: BuiltImage, tmp_path: Path, engine: Speaks, told: str
+) -> None:
+    with tarfile.open(image.tar) as archive:
+        layer = archive.extractfile(read_json(archive, "manifest.json")[0]["Layers"][1])
+        assert layer is not None
+        with tarfile.open(fileobj=layer) as inner:
+            for name in (name for name in inner.getnames() if name.endswith("METADATA")):
+                (tmp_path / name).parent.mkdir(parents=True)
+                (tmp_path / name).write_bytes(inner.extractfile(name).read())  # type: ignore[union-attr]
+    asked = [sys.executable, "-S", *engine.VERSIONS[1:]]
+    done = subprocess.run(
+        asked, env={"PYTHONPATH": str(tmp_path / "opt/doubles")}, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == told
 
 
 def test_equal_contents_give_an_equal_id_under_any_tags(image: BuiltImage, tmp_path: Path) -> None:
