@@ -68,7 +68,7 @@ class Listener(Silent):
 
 @dataclass
 class Box:
-    """One container. looks: a client ends when it was inspected so often."""
+    """One container. looks: a client ends when it was inspected so often. finished: when it ended, as docker writes it."""
 
     name: str
     image: str = "rocm/atom-dev:n1"
@@ -84,8 +84,9 @@ class Box:
     def id(self) -> str:
         return f"id-{self.name}"
 
-    def end(self, code: int = 137, *, oom: bool = False) -> None:
+    def end(self, code: int = 137, *, oom: bool = False, at: str = "") -> None:
         self.state, self.code, self.oom = "exited", code, oom
+        self.finished = at or self.finished
 
     def row(self) -> str:
         labels = ",".join(f"{docker.PREFIX}.{name}={value}" for name, value in self.labels.items())

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 
 from fleet import http
-from fleet.docker import Labels, container_name, scratch_path
+from fleet.docker import Labels, container_name, scratch_path, when
 from fleet.engines import Engine, engine_for
 from fleet.loads import Load, load_for
 from fleet.model.check import Check, Response
@@ -24,15 +25,28 @@ ANSWER_SECONDS = 10.0
 
 @dataclass(frozen=True)
 class Deployment:
+    """clocks: seconds that the clock of each host is ahead of ours, 0 where nobody looked."""
+
     session: Session
     folder: RunFolder
     plan: Plan
     arm: ArmPlan
     labels: Labels
+    clocks: Mapping[str, float] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, session: Session, folder: RunFolder, plan: Plan, arm: ArmPlan) -> Deployment:
-        return cls(session, folder, plan, arm, plan.labels(arm, folder.name, owner()))
+    def of(
+        cls, session: Session, folder: RunFolder, plan: Plan, arm: ArmPlan, clocks: Mapping[str, float]
+    ) -> Deployment:
+        return cls(session, folder, plan, arm, plan.labels(arm, folder.name, owner()), clocks)
+
+    def moment(self, host: str, written: str) -> datetime | None:
+        """A time that docker wrote on a host, by our clock; None if it is none."""
+        try:
+            there = when(written)
+        except ValueError:
+            return None
+        return there and there - timedelta(seconds=self.clocks.get(host, 0.0))
 
     @property
     def services(self) -> tuple[Service, ...]:

@@ -18,15 +18,16 @@ from fleet.results import report
 from fleet.results.record import Record
 from fleet.results.store import RunFolder
 from fleet.session import Machine, Session
-from fleet.stages import launch, watch
+from fleet.stages import launch, obituary
 from fleet.stages.collect import collect
-from fleet.stages.deployment import Deployment, spoken
+from fleet.stages.deployment import Deployment
 from fleet.stages.preflight import Findings, preflight
 from fleet.stages.ready import ready
 from fleet.stages.rest import rest
 from fleet.stages.stage import stage
 from fleet.stages.sweep import run_point
 from fleet.stages.teardown import teardown
+from fleet.stages.watch import Deaths
 from fleet.words import counted
 
 VALID, NOT_ALL_VALID, DIED = 0, 1, 4
@@ -79,7 +80,8 @@ class Road:
 
     def _arm(self, arm: ArmPlan) -> bool:
         """Whether to go on with the next arm."""
-        deployment = Deployment.of(self.session, self.folder, self.plan, arm)
+        clocks = {host: told["clock_offset_s"] or 0.0 for host, told in self.facts["hosts"].items()}
+        deployment = Deployment.of(self.session, self.folder, self.plan, arm, clocks)
         self.session.progress.line(_heading(arm))
         for why in arm.dropped:
             self.session.progress.line(f"  not run: {why}")
@@ -169,11 +171,9 @@ class Road:
     # ------------------------------------------------------------------ what is told and written
 
     def _obituary(self, deployment: Deployment, error: FleetError) -> str:
-        """Death in three parts: what, the first fatal lines, what is kept and what to type."""
-        lines = [str(error)]
-        for number, fatal in enumerate(watch.fatal_lines(deployment)):
-            mark = "   ← first fatal line" if number == 0 else ""
-            lines.append(f"  {fatal.time[11:23]}  {spoken(fatal.service)}   {fatal.text[:160]}{mark}")
+        """Death in three parts: what, why as the logs tell it, what is kept and what to type."""
+        deaths = error.deaths if isinstance(error, Deaths) else ()
+        lines = [str(error), *obituary.lines(deployment, deaths)]
         logs = self.folder.logs(deployment.arm.arm.name)
         whose = counted(len(deployment.services), "service")
         lines.append(f"logs of {whose} are in {logs}; {self._kept()}")

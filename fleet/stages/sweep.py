@@ -11,7 +11,7 @@ from typing import Any
 
 from fleet import docker
 from fleet.docker import Image
-from fleet.errors import FleetError, HostError, ServiceDied
+from fleet.errors import FleetError, HostError
 from fleet.model.evidence import Counters, Measurement
 from fleet.model.service import Service
 from fleet.plan import PlannedPoint
@@ -25,6 +25,7 @@ from fleet.stages.deployment import Deployment, by_host, spoken
 from fleet.stages.launch import start
 from fleet.stages.teardown import STOP_SECONDS, ours
 from fleet.stages.wait import NotYet, wait
+from fleet.stages.watch import Deaths
 
 EVERY = 1.0
 """Seconds between two looks at the containers and the counters while a load runs."""
@@ -50,7 +51,7 @@ class Load:
 
     @property
     def deaths(self) -> tuple[str, ...]:
-        return (self.error.what,) if isinstance(self.error, ServiceDied) else ()
+        return tuple(map(str, self.error.deaths)) if isinstance(self.error, Deaths) else ()
 
 
 def run_point(deployment: Deployment, planned: PlannedPoint, images: dict[str, Image]) -> Record:
@@ -90,8 +91,8 @@ class PointRunner:
         record = self._record(started, before, after, load)
         self._keep(record)
         self._remove_client(load)
-        if isinstance(load.error, ServiceDied):
-            raise ServiceDied(load.error.what, where=f"conc {self.point.conc} stopped")
+        if isinstance(load.error, Deaths):
+            raise Deaths(load.error.deaths, where=f"conc {self.point.conc} stopped")
         if load.error:
             raise load.error
         return record
@@ -107,7 +108,7 @@ class PointRunner:
         within = self.deployment.session.settings.timeouts.point_within
         try:
             code = wait(lambda: self._look(before), what=spoken(self.client), within=within, every=EVERY)
-        except ServiceDied as death:
+        except Deaths as death:
             return self._stopped(Load(None, "a service died", error=death))
         except HostError as lost:
             return self._stopped(Load(None, lost.what, error=lost))

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import re
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
+from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
+from datetime import UTC, datetime
 from typing import TypeVar
 
 from fleet import docker
-from fleet.errors import ServiceDied
+from fleet.errors import HostError, ServiceDied
 from fleet.model.service import Service
 from fleet.session import Machine
 from fleet.stages.deployment import Deployment, by_host, spoken
@@ -24,30 +24,39 @@ EVERY = 0.5
 
 @dataclass(frozen=True)
 class Death:
-    """A service that does not run any more, and how it ended."""
+    """A service that does not run any more, and how it ended. `ended`: UTC, by our clock; None if nobody knows."""
 
     service: Service
     cause: str
+    ended: datetime | None = None
 
     def __str__(self) -> str:
         return f"{spoken(self.service)} died ({self.cause})"
 
+    @property
+    def order(self) -> datetime:
+        """Nobody's death pauses or removes another container: where no end is known, somebody did it first."""
+        return self.ended or datetime.min.replace(tzinfo=UTC)
 
-@dataclass(frozen=True)
-class LogLine:
-    """One line of a service's log. `time` is docker's: UTC, of that host's clock."""
 
-    time: str
-    service: Service
-    text: str
+class Deaths(ServiceDied):
+    """Services that ended, told as the one that ended first: the others may be consequences."""
+
+    def __init__(self, deaths: Sequence[Death], *, where: str = "") -> None:
+        self.deaths = tuple(sorted(deaths, key=lambda death: death.order))
+        super().__init__(str(self.deaths[0]), where=where)
 
 
 def alive(deployment: Deployment, services: Sequence[Service] | None = None) -> None:
-    """Look once at every container on every host. Raises ServiceDied naming all that ended, or HostError."""
+    """Look at every container on every host. Raises Deaths of all that ended, or HostError."""
     wanted = deployment.services if services is None else services
     found = deaths(deployment, wanted)
-    if found:
-        raise ServiceDied("; ".join(map(str, found)))
+    if not found:
+        return
+    # Hosts are not looked at in the same instant: what ended before these may have been seen alive.
+    with suppress(HostError):
+        found = deaths(deployment, wanted) or found
+    raise Deaths(found)
 
 
 def meanwhile(deployment: Deployment, act: Callable[[], T]) -> T:
@@ -79,28 +88,15 @@ def _dead(machine: Machine, deployment: Deployment, services: Sequence[Service])
     out = machine.docker(docker.ps_argv(f"{docker.PREFIX}.run={deployment.labels.run}")).out
     states = {container.name: container.state for container in docker.parse_ps(out)}
     ended = [service for service in services if states.get(deployment.named(service)) != "running"]
-    return [Death(service, _cause(machine, deployment.named(service))) for service in ended]
+    return [_death(machine, deployment, service) for service in ended]
 
 
-def _cause(machine: Machine, name: str) -> str:
-    outcome = machine.docker(docker.inspect_argv([name]), check=False)
+def _death(machine: Machine, deployment: Deployment, service: Service) -> Death:
+    outcome = machine.docker(docker.inspect_argv([deployment.named(service)]), check=False)
     states = docker.parse_inspect(outcome.out) if outcome.ok else []
     if not states:
-        return "its container is gone"
-    return states[0].status if states[0].status == "paused" else states[0].cause
-
-
-def fatal_lines(deployment: Deployment) -> list[LogLine]:
-    """Lines that an engine or router calls fatal, from the logs brought home: the first of each, earliest first."""
-    logs = [(deployment.folder.log(deployment.arm.arm.name, one.name), one) for one in deployment.services]
-    found = [_first(path, service, deployment.fatal(service)) for path, service in logs if path.exists()]
-    return sorted((line for line in found if line), key=lambda line: line.time)
-
-
-def _first(path: Path, service: Service, fatal: re.Pattern[str]) -> LogLine | None:
-    with path.open(encoding="utf-8", errors="replace") as lines:
-        for line in lines:
-            time, _, text = line.rstrip("\n").partition(" ")
-            if fatal.search(text):
-                return LogLine(time, service, text.strip())
-    return None
+        return Death(service, "its container is gone")
+    (state,) = states
+    if state.status == "paused":
+        return Death(service, "paused")
+    return Death(service, state.cause, deployment.moment(machine.name, state.finished))

@@ -56,6 +56,7 @@ def test_a_decode_killed_in_the_middle_of_a_point_ends_its_arm_and_the_next_one_
         said = running.end()
     assert said.code == 4, said.all
     assert "conc 4 stopped: decode 0 on node3 died (exit 137: killed)" in said.out
+    assert re.search(r"^  \d\d:\d\d:\d\d\.\d{3}  decode 0 on node3   \S.*   ← its last line$", said.out, re.M)
     assert "0 finished points kept in" in said.out
     died, ran = desk.run().records()
     assert (died.arm, died.state, died.valid) == ("2p1d-dpa", "incomplete", False)

@@ -13,6 +13,7 @@ from fleet.stages import sweep
 from fleet.stages.deployment import Deployment
 from fleet.stages.launch import images
 from fleet.stages.sweep import run_point
+from fleet.stages.watch import Death, Deaths
 from tests.world import Box, Counted, Node, World
 
 CLIENT_HOST = "mi355x-01"
@@ -255,6 +256,8 @@ def test_progress_counts_what_decode_has_finished_since_the_point_began(world: W
     assert seen == [("1p1d-mtp3 conc 4, point 1 of 1", 0, 48)]
 
 
-def test_a_deadline_is_no_death() -> None:
+def test_a_deadline_is_no_death_and_all_deaths_are_kept(up: Deployment) -> None:
     assert sweep.Load(None, error=NotReady("late")).deaths == ()
-    assert sweep.Load(None, error=ServiceDied("a died")).deaths == ("a died",)
+    died = Deaths([Death(one, "exit 1: failed") for one in (up.front, up.arm.servers[1])])
+    assert died.what == "router on mi355x-01 died (exit 1: failed)"
+    assert sweep.Load(None, error=died).deaths == (died.what, "decode 0 on mi355x-02 died (exit 1: failed)")

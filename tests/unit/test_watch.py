@@ -1,15 +1,19 @@
-"""Deaths: every way a container can stop serving, and the line that explains it first."""
+"""Deaths: every way a container can stop serving, and which of several came first."""
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from fleet.errors import ServiceDied, Unreachable
+from fleet.model.service import Service
 from fleet.stages import watch
 from fleet.stages.deployment import Deployment
+from fleet.stages.watch import Deaths
 from tests.world import World
 
 
@@ -60,10 +64,72 @@ def test_a_container_that_is_gone_is_a_death(world: World, up: Deployment) -> No
     assert why(up) == "router on mi355x-01 died (its container is gone)"
 
 
-def test_several_deaths_are_told_together(world: World, up: Deployment) -> None:
-    world.box("decode0").end(1)
+def first(up: Deployment) -> list[str]:
+    with pytest.raises(Deaths) as told:
+        watch.alive(up)
+    assert told.value.what == str(told.value.deaths[0])
+    return [death.service.name for death in told.value.deaths]
+
+
+EARLY, LATE = "2026-11-30T21:14:07.300000001Z", "2026-11-30T21:14:07.9Z"
+
+
+def test_the_service_that_ended_first_is_told(world: World, up: Deployment) -> None:
+    world.box("router").end(1, at=LATE)
+    world.box("decode0").end(137, at=EARLY)
+    assert first(up) == ["decode0", "router"]
+    assert why(up) == "decode 0 on mi355x-02 died (exit 137: killed)"
+
+
+def test_which_came_first_is_asked_of_one_clock(world: World, up: Deployment) -> None:
+    """The clock of decode's host is 0.8 s ahead: what it calls late was early."""
+    world.box("router").end(1, at=EARLY)
+    world.box("decode0").end(137, at=LATE)
+    assert first(up) == ["router", "decode0"]
+    assert first(replace(up, clocks={"mi355x-02": 0.8})) == ["decode0", "router"]
+    assert first(replace(up, clocks={"mi355x-01": -0.8})) == ["decode0", "router"]
+
+
+@pytest.mark.parametrize("hand", ["pause", "rm"])
+def test_what_somebody_paused_or_removed_came_first(world: World, up: Deployment, hand: str) -> None:
+    world.box("router").end(1, at=EARLY)
+    if hand == "pause":
+        world.box("decode0").state = "paused"
+    else:
+        world.nodes["mi355x-02"].boxes.pop(world.box("decode0").name)
+    assert first(up) == ["decode0", "router"]
+
+
+def test_what_died_between_two_looks_is_seen(world: World, up: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Decode's host is looked at a moment before it dies, the router's a moment after."""
+    real, looks = watch.deaths, [0]
+
+    def look(deployment: Deployment, services: Sequence[Service]) -> list[watch.Death]:
+        found = real(deployment, services)
+        if looks[0] == 0:
+            world.box("decode0").end(137, at=EARLY)
+        looks[0] += 1
+        return found
+
+    world.box("router").end(1, at=LATE)
+    monkeypatch.setattr(watch, "deaths", look)
+    assert first(up) == ["decode0", "router"]
+
+
+def test_a_host_that_is_lost_meanwhile_hides_no_death(
+    world: World, up: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, looks = watch.deaths, [0]
+
+    def look(deployment: Deployment, services: Sequence[Service]) -> list[watch.Death]:
+        looks[0] += 1
+        if looks[0] == 2:
+            raise Unreachable("gone", where="mi355x-02")
+        return real(deployment, services)
+
     world.box("router").end(1)
-    assert why(up) == "router on mi355x-01 died (exit 1: failed); decode 0 on mi355x-02 died (exit 1: failed)"
+    monkeypatch.setattr(watch, "deaths", look)
+    assert first(up) == ["router"]
 
 
 def test_a_lost_host_is_a_host_error(world: World, up: Deployment) -> None:
@@ -89,28 +155,3 @@ def test_a_death_ends_what_is_under_way(world: World, up: Deployment, monkeypatc
     with pytest.raises(ServiceDied):
         watch.meanwhile(up, lambda: never.wait(30))
     never.set()
-
-
-def log(up: Deployment, seat: str, *lines: str) -> None:
-    path = up.folder.log(up.arm.arm.name, seat)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(f"{line}\n" for line in lines))
-
-
-def test_the_first_fatal_line_of_each_log_earliest_first(up: Deployment) -> None:
-    log(
-        up,
-        "decode0",
-        "2026-11-30T21:14:07.310000000Z   HIP out of memory. Tried to allocate 3.12 GiB",
-        "2026-11-30T21:14:07.320000000Z proc died unexpectedly (exitcode=1)",
-    )
-    log(up, "router", "2026-11-30T21:14:07.1Z all well", "2026-11-30T21:14:07.2Z thread 'main' panicked at x.rs")
-    log(up, "prefill0", "2026-11-30T21:14:01.0Z Engine kwargs: {}")
-    assert [(line.service.name, line.text) for line in watch.fatal_lines(up)] == [
-        ("router", "thread 'main' panicked at x.rs"),
-        ("decode0", "HIP out of memory. Tried to allocate 3.12 GiB"),
-    ]
-
-
-def test_no_log_no_line(up: Deployment) -> None:
-    assert watch.fatal_lines(up) == []
