@@ -69,11 +69,13 @@ class Lab:
     """Two checkouts have two labs that share nothing: the id is in every name of theirs.
 
     FLEET_LAB_DIR says where the labs of this machine have their folders; the default is /var/lib/fleetlab.
+    FLEET_LAB_NAME tells several labs of one checkout apart; by default it has one, without a name.
     """
 
     def __init__(self, checkout: Path | None = None) -> None:
         self.checkout = (checkout or Path(__file__).parents[2]).resolve()
-        self.id = hashlib.sha256(str(self.checkout).encode()).hexdigest()[:6]
+        name = os.environ.get("FLEET_LAB_NAME", "")
+        self.id = hashlib.sha256("\0".join([str(self.checkout), *([name] if name else [])]).encode()).hexdigest()[:6]
         self.parent = Path(os.environ.get("FLEET_LAB_DIR", PARENT)).resolve()
         self.state = self.parent / self.id
         self.prefix = f"fl{self.id}"

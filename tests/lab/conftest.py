@@ -1,4 +1,7 @@
-"""The shared lab of this checkout: three nodes, brought up when the first test asks for them."""
+"""The shared lab of this checkout: three nodes, brought up when the first test asks for them.
+
+Where tests run side by side (pytest -n 2) each worker has a lab of its own, named like the worker.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,9 @@ from fleet.errors import LabError
 from fleet.lab import image
 from fleet.lab.lab import Lab, require
 from tests.lab.desk import ROOT, Desk
+
+if worker := os.environ.get("PYTEST_XDIST_WORKER"):
+    os.environ["FLEET_LAB_NAME"] = worker
 
 
 @pytest.fixture(scope="session")

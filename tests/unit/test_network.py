@@ -44,6 +44,16 @@ def test_names_fit_the_kernel_and_differ_by_checkout() -> None:
         assert len(uplink) <= 15
 
 
+def test_one_checkout_may_have_several_labs(monkeypatch: pytest.MonkeyPatch) -> None:
+    ids = []
+    for name in ("", "gw0", "gw1"):
+        monkeypatch.setenv("FLEET_LAB_NAME", name)
+        ids.append(Lab(Path("/a")).id)
+    monkeypatch.delenv("FLEET_LAB_NAME")
+    assert len(set(ids)) == 3
+    assert Lab(Path("/a")).id == ids[0]
+
+
 def test_a_private_path_below_another_is_hidden_with_it() -> None:
     assert "/srv/fleet" not in Lab(Path("/srv/fleet")).hidden()
     assert "/opt/fleet" in Lab(Path("/opt/fleet")).hidden()
