@@ -259,9 +259,8 @@ def _value(side: Mapping[str, Counters], seat: str, counter: str) -> float | Non
 
 
 def _words(counter: str) -> str:
-    return {"finished": "finished requests", "accepted": "accepted drafts", "steps": "decode steps"}.get(
-        counter, counter.replace("_", " ")
-    )
+    known = {"finished": "finished requests", "accepted": "accepted drafts", "steps": "decode steps"}
+    return (known | {"drafted": "drafted tokens"}).get(counter, counter.replace("_", " "))
 
 
 def _sum(moved: Mapping[str, float]) -> str:
