@@ -28,6 +28,8 @@ STP = "dsv4-fp4-mi355x-atom-disagg"
 MTP = "dsv4-fp4-mi355x-atom-disagg-mtp"
 STRANGER = "fleet-test-stranger"
 DPA, PLAIN = "2p1d-dpa", "1p1d"
+FAST = {"env": {"FLEET_DOUBLE_SPEED": "4"}}
+"""For everyone, where it does not matter how long the doubles pretend to compute."""
 SECONDS = 90.0
 ENVIRONMENT = ("PATH", "HOME", "LANG", "USER", "FLEET_LAB_DIR", "FLEET_LAB_NAME")
 
@@ -133,7 +135,8 @@ class Desk:
         Engines start as fast as they can, whatever their failures: no test is about how long a double pretends to load.
         """
         read = yaml.safe_load((ROOT / "inventories/lab.yaml").read_text())
-        read["all"]["vars"] |= {"env": {"FLEET_DOUBLE_START_SECONDS": "0.1"}, **(everyone or {})}
+        read["all"]["vars"] |= dict(everyone or {})
+        read["all"]["vars"]["env"] = {"FLEET_DOUBLE_START_SECONDS": "0.1", **read["all"]["vars"].get("env", {})}
         read["all"]["vars"]["trial"] |= dict(trial or {})
         for name, values in hosts.items():
             read["all"]["hosts"][name] = values

@@ -12,7 +12,7 @@ import yaml
 
 from fleet.results.record import Record
 from fleet.results.store import RunFolder
-from tests.lab.desk import MTP, STP, STRANGER, Desk, Said
+from tests.lab.desk import FAST, MTP, STP, STRANGER, Desk, Said
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(240)]
 
@@ -47,7 +47,7 @@ def test_a_full_mtp_sweep(desk: Desk) -> None:
     """The main job, every point of it: staged, proven, swept, judged, cleared away."""
     desk.forget_images("node2", "node3")
     assert list(desk.image_ids(TAGS[MTP])) == ["node1"]
-    small = desk.inventory(trial={"prompts_per_concurrency": 2})
+    small = desk.inventory(everyone=FAST, trial={"prompts_per_concurrency": 2})
     swept = sweep(desk, MTP, "--inventory", small)
     assert points(swept) == {"2p1d-dpa-mtp3": [64], "1p1d-mtp3": [4, 8, 16, 32, 64]}
     staged_everywhere(desk, swept)
@@ -61,7 +61,7 @@ def test_a_full_mtp_sweep(desk: Desk) -> None:
 def test_a_full_stp_sweep(desk: Desk) -> None:
     """The same recipe without MTP, its load cut smaller: raw prompts, no drafting, another image."""
     desk.forget_images("node2", "node3")
-    small = desk.inventory(trial={"max_concurrency": 8, "prompts_per_concurrency": 2, "output": 16})
+    small = desk.inventory(everyone=FAST, trial={"max_concurrency": 8, "prompts_per_concurrency": 2, "output": 16})
     swept = sweep(desk, STP, "--inventory", small)
     assert points(swept) == {"2p1d-dpa": [8], "1p1d": [4, 8]}
     staged_everywhere(desk, swept)

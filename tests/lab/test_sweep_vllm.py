@@ -7,7 +7,7 @@ import json
 import pytest
 
 from fleet.results.record import Record
-from tests.lab.desk import Desk
+from tests.lab.desk import FAST, Desk
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(120)]
 
@@ -17,7 +17,7 @@ NAME = "deepseek-ai/DeepSeek-V4-Pro"
 
 
 def sweep(desk: Desk, key: str, *words: str) -> tuple[Record, ...]:
-    small = desk.inventory(trial={"prompts_per_concurrency": 2, "output": 16, "max_concurrency": 16})
+    small = desk.inventory(everyone=FAST, trial={"prompts_per_concurrency": 2, "output": 16, "max_concurrency": 16})
     said = desk.invoke("sweep", "--config", key, "--inventory", small, *words)
     assert said.code == 0, said.all
     assert "counted by the only worker\n" in said.out
