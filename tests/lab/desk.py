@@ -50,6 +50,11 @@ class Said:
         return json.loads(self.out)
 
 
+def _heeds_interrupts() -> None:
+    """What a shell starts in the background ignores SIGINT, and so would all that it starts."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 class Running:
     """A verb under way. Its output is kept as it comes."""
 
@@ -58,8 +63,9 @@ class Running:
         self.out, self.err = folder / f"out{number}", folder / f"err{number}"
         with self.out.open("wb") as out, self.err.open("wb") as err:
             self.process = subprocess.Popen(
-                argv, stdin=subprocess.DEVNULL, stdout=out, stderr=err, env=dict(env), cwd=ROOT, start_new_session=True
-            )
+                argv, stdin=subprocess.DEVNULL, stdout=out, stderr=err, env=dict(env), cwd=ROOT, start_new_session=True,
+                preexec_fn=_heeds_interrupts,
+            )  # fmt: skip
 
     def said(self) -> str:
         return self.out.read_text(errors="replace")
