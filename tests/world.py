@@ -68,7 +68,7 @@ class Listener(Silent):
 
 @dataclass
 class Box:
-    """One container. looks: a client ends when it was inspected so often. finished: when it ended, as docker writes it."""
+    """One container. looks: a client ends when it was inspected so often. finished: its end, as docker writes it."""
 
     name: str
     image: str = "rocm/atom-dev:n1"

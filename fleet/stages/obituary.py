@@ -11,6 +11,7 @@ from pathlib import Path
 from fleet.model.service import Service
 from fleet.stages.deployment import Deployment, spoken
 from fleet.stages.watch import Death
+from fleet.timeline import seen
 
 CAUSE_WIDTH = 160
 CONSEQUENCE_WIDTH = 80
@@ -83,7 +84,7 @@ def _log(deployment: Deployment, service: Service) -> Iterator[Said]:
     with path.open(encoding="utf-8", errors="replace") as file:
         for line in file:
             time, _, text = line.rstrip("\n").partition(" ")
-            yield Said(service, deployment.moment(service.host, time), text.strip())
+            yield Said(service, deployment.moment(service.host, time), seen(text).strip())
 
 
 def _when(said: Said) -> datetime:

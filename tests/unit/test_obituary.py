@@ -57,7 +57,7 @@ def test_the_cause_comes_first_and_its_consequences_after_it(world: World, up: D
 
 def test_a_cause_that_logged_nothing_fatal_is_told_by_its_last_line(world: World, up: Deployment) -> None:
     """Somebody else's fatal line is not its cause, however early it came."""
-    log(up, "decode0", "6.5Z ValueError: no such thing", "6.6Z ")
+    log(up, "decode0", "6.5Z \x1b[31mValueError\x1b[0m: no such thing", "6.6Z ")
     log(up, "router", "6.1Z thread 'main' panicked at x.rs")
     world.box("decode0").end(137)
     assert obituary.lines(up, deaths(up)) == [
