@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from fleet.words import counted
 
@@ -67,8 +67,7 @@ class UsageError(FleetError):
     exit_code = 2
 
 
-@dataclass(frozen=True, order=True)
-class Fault:
+class Fault(NamedTuple):
     """One thing wrong in a file. `line` counts from 1; 0 means the file as a whole."""
 
     line: int
