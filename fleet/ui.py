@@ -107,11 +107,38 @@ def results(records: Sequence[Record]) -> None:
     shown = report.rows(records)
     if warning := report.banner(records):
         say(f"\n{warning}")
-    titles = ("arm", "conc", "verdict", *(column.title for column in report.COLUMNS))
-    table(titles, ((row.arm, row.conc, row.verdict, *row.cells) for row in shown))
+    out = console()
+    first, second, *lines = points(shown, out.width if on_terminal() else UNBOUNDED).splitlines()
+    out.width = UNBOUNDED
+    out.print(Text(f"{first}\n{second}", style="bold"))
+    say("\n".join(lines))
     for row in shown:
         for reason in row.reasons:
             say(f"{row.point}: {reason}")
+
+
+def points(rows: Sequence[report.Row], width: int) -> str:
+    """Points below their arms, with as many columns as fit in `width`; what is left out is named."""
+    spared: list[str] = []
+    while True:
+        columns = [column for column in report.COLUMNS if column.field not in spared]
+        at = [report.COLUMNS.index(column) for column in columns]
+        names, units = ("", "", *(one.name for one in columns)), ("conc", "verdict", *(one.unit for one in columns))
+        head, second, *lines = aligned(
+            [names, units, *((row.conc, row.verdict, *(row.cells[one] for one in at)) for row in rows)]
+        )
+        left = [field for field in report.SPARED if field not in spared]
+        if not left or max(map(len, (head, second, *lines))) <= width:
+            break
+        spared.append(left[0])
+    told = [head, second]
+    for before, row, line in zip((None, *rows), rows, lines, strict=False):
+        told += [f"arm {row.arm}"] if before is None or before.arm != row.arm else []
+        told.append(line)
+    if spared:
+        titles = ", ".join(column.title for column in report.COLUMNS if column.field in spared)
+        told.append(f"not shown at this width: {titles}")
+    return "\n".join(told)
 
 
 def containers(found: Sequence[tuple[str, Container]], asked: Sequence[str]) -> None:

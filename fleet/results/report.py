@@ -27,22 +27,30 @@ class RunFacts(Model):
 
 @dataclass(frozen=True)
 class Column:
-    """One column: its heading with the unit, where its figure is, and how many decimals it shows."""
+    """One column: its name and unit, where its figure is, and how many decimals it shows."""
 
-    title: str
+    name: str
+    unit: str
     field: str
     decimals: int
 
+    @property
+    def title(self) -> str:
+        return f"{self.name} {self.unit}".strip()
+
 
 COLUMNS = (
-    Column("out tok/s/GPU", "output_tput_per_gpu", 1),
-    Column("in tok/s/GPU", "input_tput_per_gpu", 1),
-    Column("inter tok/s/user", "median_intvty", 1),
-    Column("TTFT p50 ms", "median_ttft_ms", 1),
-    Column("TTFT p99 ms", "p99_ttft_ms", 1),
-    Column("TPOT p50 ms", "median_tpot_ms", 2),
-    Column("accept", "acceptance_length", 2),
+    Column("out", "tok/s/GPU", "output_tput_per_gpu", 1),
+    Column("in", "tok/s/GPU", "input_tput_per_gpu", 1),
+    Column("inter", "tok/s/user", "median_intvty", 1),
+    Column("TTFT p50", "ms", "median_ttft_ms", 1),
+    Column("TTFT p99", "ms", "p99_ttft_ms", 1),
+    Column("TPOT p50", "ms", "median_tpot_ms", 2),
+    Column("accept", "", "acceptance_length", 2),
 )
+
+SPARED = ("input_tput_per_gpu", "median_tpot_ms", "p99_ttft_ms")
+"""Fields of the columns that a narrow screen goes without, the first to go first."""
 
 
 @dataclass(frozen=True)

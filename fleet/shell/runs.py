@@ -18,7 +18,8 @@ from fleet.shell.shown import Named, Text, at
 SHOWN_RUNS = 10
 """So many of the latest runs are in the table of all."""
 
-RUN_COLUMNS = ("output_tput_per_gpu", "median_intvty", "median_ttft_ms", "acceptance_length")
+WIDTH = 80
+"""What a run shows of itself fits a narrow screen."""
 """The figures of a run that stand beside each other in 80 columns; its summary has all."""
 
 
@@ -77,17 +78,9 @@ class Run(Named):
         valid = self._row()[1]
         yield f"{valid} points valid"
         rows = report.rows(records)
-        for arm in dict.fromkeys(row.arm for row in rows):
-            yield f"arm {arm}"
-            yield _points([row for row in rows if row.arm == arm])
+        yield ui.points(rows, WIDTH)
         for row in rows:
             yield from (f"{row.point}: {reason}" for reason in row.reasons)
-
-
-def _points(rows: Sequence[report.Row]) -> str:
-    places = [at for at, column in enumerate(report.COLUMNS) if column.field in RUN_COLUMNS]
-    titles = ("conc", "verdict", *(report.COLUMNS[at].title for at in places))
-    return ui.table_text(titles, ((row.conc, row.verdict, *(row.cells[at] for at in places)) for row in rows))
 
 
 def _read(path: Path) -> Text:

@@ -21,6 +21,7 @@ import pytest
 from fleet import ui
 from fleet.docker import Container
 from fleet.errors import HostError
+from fleet.results import report
 from fleet.stages.health import Health, HostHealth, health
 from fleet.timeline import Line, Told
 from tests.judged import a_record, invalid
@@ -61,6 +62,20 @@ def test_results_tell_every_reason(capsys: pytest.CaptureFixture[str]) -> None:
     assert "1p1d-mtp3-c8: requests: 3 of 4\n1p1d-mtp3-c8: services: x\n" in out
     ui.results([])
     assert capsys.readouterr().out == "no point has run\n"
+
+
+def test_points_stand_below_their_arms_with_the_columns_that_fit() -> None:
+    other = a_record(point="2p1d-c64", arm="2p1d", conc=64, asked=256)
+    rows = report.rows([a_record(), a_record(point="1p1d-mtp3-c8", conc=8, asked=8), other])
+    wide = ui.points(rows, 100).splitlines()
+    assert [line.split()[0] for line in wide[2:]] == ["arm", "4", "8", "arm", "64"]
+    assert wide[0].split("  ")[-1] == "accept"
+    assert "not shown" not in "\n".join(wide)
+    narrow = ui.points(rows, 80).splitlines()
+    assert max(map(len, narrow)) <= 80
+    assert narrow[-1] == "not shown at this width: in tok/s/GPU, TPOT p50 ms"
+    assert narrow[0].split() == ["out", "inter", "TTFT", "p50", "TTFT", "p99", "accept"]
+    assert ui.points(rows, 10).splitlines()[-1] == "not shown at this width: in tok/s/GPU, TTFT p99 ms, TPOT p50 ms"
 
 
 def test_containers_name_ours_by_seat_and_strangers(capsys: pytest.CaptureFixture[str]) -> None:
