@@ -91,12 +91,12 @@ def aligned(rows: Sequence[Sequence[object]]) -> list[str]:
 def record_line(record: Record) -> str:
     """A point in a line: what it is, whether it may be believed, its headline numbers or the first reason why not."""
     (row,) = report.rows([record])
-    head = f"conc {row.conc:>4}  {row.verdict:<10}"
+    head = f"conc {row.conc:>4}  {row.verdict:<7}"
     if not record.valid:
         return f"{head}  {row.reasons[0] if row.reasons else ''}"
     out, _, inter, ttft, _, _, accept = row.cells
-    told = f"{head}  out {out} tok/s/GPU   inter {inter} tok/s/user   TTFT p50 {ttft} ms"
-    return told + (f"   accept {accept}" if record.depth else "")
+    told = f"{head}  out {out:>6} tok/s/GPU  inter {inter:>5} tok/s/user  TTFT p50 {ttft:>5} ms"
+    return told + (f"  accept {accept}" if record.depth else "")
 
 
 def results(records: Sequence[Record]) -> None:

@@ -187,7 +187,7 @@ def _describe(settings: Settings, folder: RunFolder, made: Plan) -> None:
 
 def _banner(made: Plan, folder: RunFolder) -> str:
     trial = "   TRIAL: not a measurement" if made.trial else ""
-    return f"{made.key}   run {folder.name}{trial}"
+    return f"run {folder.name}{trial}"
 
 
 def _tell_results(folder: RunFolder, json: bool) -> None:
@@ -196,7 +196,7 @@ def _tell_results(folder: RunFolder, json: bool) -> None:
         ui.as_json([record.model_dump(mode="json") for record in latest(records)])
         return
     ui.results(records)
-    ui.say(f"results: {near(folder.path)}   summary: {near(folder.summary_text)}")
+    ui.say(f"results: {near(folder.path)}\nsummary: {near(folder.summary_text)}")
 
 
 def health(
