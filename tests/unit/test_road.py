@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -105,6 +106,15 @@ def test_a_death_is_4_with_its_first_fatal_line_and_logs_at_home(tmp_path: Path)
     )
     assert made.notes == [f"arm 1p1d-mtp3 ended early: {death}"]
     assert left(world) == []
+
+
+def test_a_death_is_told_by_our_clock(tmp_path: Path) -> None:
+    """Decode's host is 0.8 s ahead of ours."""
+    world, made = a_road(tmp_path)
+    world.nodes["mi355x-02"].clock = 0.8
+    dies_at(world, 8)
+    assert made.go() == 4
+    assert re.search(r"^  21:14:06\.[45]\d\d  decode 0 on mi355x-02   HIP out", world.told.lines[-1], re.M)
 
 
 def test_keep_going_runs_the_next_arm_after_a_death_fail_fast_does_not(tmp_path: Path) -> None:
