@@ -43,7 +43,7 @@ def test_plain_is_one_line_an_event_and_silent_while_it_goes_on() -> None:
 def test_a_record_is_a_line_with_its_numbers_or_its_first_reason() -> None:
     line = ui.record_line(a_record())
     assert line.startswith("conc    4  valid")
-    assert "TTFT p50 41" in line
+    assert "TTFT p50  41" in line
     assert "accept 2.6" in line
     assert ui.record_line(invalid("requests: 3 of 4", "more")).endswith("requests: 3 of 4")
     assert "accept" not in ui.record_line(a_record(depth=0, spec="none"))
@@ -410,7 +410,7 @@ def test_what_is_over_stays_and_nothing_else(monkeypatch: pytest.MonkeyPatch, co
         live.line("the end")
         live.close()
     shown = [line for line in screen(found[0], columns) if line]
-    assert shown == ["arm 1p1d", "  stage      n1          has it", "  conc    4  invalid     no", "the end"]
+    assert shown == ["arm 1p1d", "  stage      n1          has it", "  conc    4  invalid  no", "the end"]
 
 
 def test_while_it_goes_on_there_is_a_line_a_host_and_one_bar(monkeypatch: pytest.MonkeyPatch) -> None:
