@@ -38,6 +38,7 @@ from fleet.words import counted
 
 WIDTH = 100
 UNBOUNDED = 10_000
+MOST_REASONS = 2
 LATE = 0.05
 """Seconds out of order that are worth a word."""
 
@@ -112,9 +113,8 @@ def results(records: Sequence[Record]) -> None:
     out.width = UNBOUNDED
     out.print(Text(f"{first}\n{second}", style="bold"))
     say("\n".join(lines))
-    for row in shown:
-        for reason in row.reasons:
-            say(f"{row.point}: {reason}")
+    for line in reasons(shown):
+        say(line)
 
 
 def points(rows: Sequence[report.Row], width: int) -> str:
@@ -139,6 +139,15 @@ def points(rows: Sequence[report.Row], width: int) -> str:
         titles = ", ".join(column.title for column in report.COLUMNS if column.field in spared)
         told.append(f"not shown at this width: {titles}")
     return "\n".join(told)
+
+
+def reasons(rows: Sequence[report.Row]) -> Iterator[str]:
+    """Why points are not valid, the first reasons of each: the later ones mostly follow from them."""
+    for row in rows:
+        yield from (f"{row.point}: {reason}" for reason in row.reasons[:MOST_REASONS])
+        if len(row.reasons) > MOST_REASONS:
+            more = counted(len(row.reasons) - MOST_REASONS, "more reason")
+            yield f"{row.point}: {more} in the summary"
 
 
 def containers(found: Sequence[tuple[str, Container]], asked: Sequence[str]) -> None:

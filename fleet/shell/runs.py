@@ -79,8 +79,7 @@ class Run(Named):
         yield f"{valid} points valid"
         rows = report.rows(records)
         yield ui.points(rows, WIDTH)
-        for row in rows:
-            yield from (f"{row.point}: {reason}" for reason in row.reasons)
+        yield from ui.reasons(rows)
 
 
 def _read(path: Path) -> Text:

@@ -64,6 +64,17 @@ def test_results_tell_every_reason(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == "no point has run\n"
 
 
+def test_of_many_reasons_the_first_are_told() -> None:
+    rows = report.rows(
+        [invalid("requests: 3 of 4", "services: x", "prefill requests: y", "more: z"), a_record(arm="b")]
+    )
+    assert list(ui.reasons(rows)) == [
+        "1p1d-mtp3-c4: requests: 3 of 4",
+        "1p1d-mtp3-c4: services: x",
+        "1p1d-mtp3-c4: 2 more reasons in the summary",
+    ]
+
+
 def test_points_stand_below_their_arms_with_the_columns_that_fit() -> None:
     other = a_record(point="2p1d-c64", arm="2p1d", conc=64, asked=256)
     rows = report.rows([a_record(), a_record(point="1p1d-mtp3-c8", conc=8, asked=8), other])
