@@ -66,7 +66,7 @@ def test_results_tell_every_reason(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_of_many_reasons_the_first_are_told() -> None:
     rows = report.rows(
-        [invalid("requests: 3 of 4", "services: x", "prefill requests: y", "more: z"), a_record(arm="b")]
+        [invalid("requests: 3 of 4", "services: x", "prefill requests: y", "more: z"), a_record(point="b-c4", arm="b")]
     )
     assert list(ui.reasons(rows)) == [
         "1p1d-mtp3-c4: requests: 3 of 4",
