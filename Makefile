@@ -47,7 +47,8 @@ check: $(VENV)/.installed-dev ## ruff and mypy --strict
 
 .PHONY: bench
 bench: install ## measure fleet itself: invoke --list, fan-out (docs/bench.md)
-	@$(VENV)/bin/python tests/bench/list.py
+	@code=0; $(VENV)/bin/python tests/bench/list.py || code=$$?; \
+	if [ "$$(id -u)" = 0 ]; then $(VENV)/bin/python tests/bench/fanout.py || code=$$?; else echo "the fan-out needs root"; fi; exit $$code
 
 .PHONY: lab-down
 lab-down: install ## take the lab down and remove all it made
