@@ -16,7 +16,6 @@ import struct
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
-from concurrent.futures import wait as wait_for
 from functools import lru_cache
 from typing import Any, BinaryIO
 
@@ -59,10 +58,10 @@ HOST_KEYS = (
     "rsa-sha2-256",
 )
 
-# The outer shell turns death by a signal into 128 + n: paramiko drops the `exit-signal` message. The inner one tells
-# which process to end and that the command begins now: whatever a login shell printed before is noise.
-OUTER = 'sh -c "$0" "$@"; exit $?'
-INNER = 'echo "$0 $$"; exec "$@"'
+# The shell turns death by a signal into 128 + n: paramiko drops the `exit-signal` message. Its child tells which
+# process to end (/proc/self is whoever reads it; $$ would be the parent) and that the command begins now: whatever a
+# login shell printed before is noise.
+COMMAND = '(read -r p _ </proc/self/stat; echo "$0 $p"; exec "$@"); exit $?'
 
 WRITE = """umask 077; trap 'rm -f -- "$1"' EXIT; trap 'exit 1' HUP INT PIPE TERM
 cat >"$1" || exit; [ "$(wc -c <"$1")" -eq "$2" ] || { echo "the data arrived incomplete" >&2; exit 1; }
@@ -457,7 +456,11 @@ class SSH(Calls):
     def _wait(self, call: Call, future: Future[Any], seconds: float) -> None:
         """Wait for the future. Raises its exception, TimeoutError after `seconds`, Interrupted when cancelled."""
         patience = Deadline(seconds)
-        while not wait_for([future], timeout=min(TICK, patience.left())).done:
+        while True:
+            with contextlib.suppress(TimeoutError):
+                future.exception(min(TICK, patience.left()))
+            if future.done():
+                break
             if call.cancelled:
                 raise Interrupted("interrupted while connecting", where=self.name)
             if not patience.left():
@@ -699,7 +702,7 @@ def sent(channel: paramiko.Channel, data: bytes) -> bool:
 def wrapped(argv: Argv, token: str, seconds: float) -> str:
     """The shell text that sshd hands to the login shell: our argv, bounded by coreutils' timeout."""
     bound = ["timeout", "-k", str(KILL_AFTER), f"{seconds + 0.001:.3f}"]
-    return quoted(["sh", "-c", OUTER, INNER, token, *bound, *argv])
+    return quoted(["sh", "-c", COMMAND, token, *bound, *argv])
 
 
 def agent_answers(seconds: float = 2.0) -> bool:
