@@ -18,7 +18,7 @@ demo: install ## bring up a lab of three nodes here and sweep KEY on it (Debian,
 	@$(INVOKE) lab.install
 	@$(INVOKE) lab.up
 	@code=0; $(INVOKE) sweep --config $(KEY) || code=$$?; \
-	printf '\nthe lab is still up; take it down: make lab-down\nyour turn: %s --list\n' "$(INVOKE)"; exit $$code
+	printf '\nyour turn:  . $(VENV)/bin/activate     then: invoke health, invoke --list, docs/cheatsheet.md\non your machines: README.md, "On your machines"\nthe lab is still up; take it down: make lab-down\n'; exit $$code
 
 .PHONY: plan
 plan: install ## print the plan of KEY on an example inventory; needs no lab and no host

@@ -148,6 +148,17 @@ def inspect_argv(names: Sequence[str]) -> list[str]:
     return ["docker", "inspect", "--type", "container", *names]
 
 
+def images_of_argv(names: Sequence[str]) -> list[str]:
+    """A line a container: its name and the ID of the image it runs."""
+    return ["docker", "inspect", "--type", "container", "--format", "{{.Name}} {{.Image}}", *names]
+
+
+def parse_images_of(out: str) -> dict[str, str]:
+    """By container name."""
+    rows = (line.split() for line in out.splitlines() if line.strip())
+    return {name.lstrip("/"): image for name, image in rows}
+
+
 def image_argv(images: Sequence[str]) -> list[str]:
     return ["docker", "image", "inspect", *images]
 

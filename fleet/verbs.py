@@ -111,20 +111,22 @@ def plan(
     if diff and json:
         raise UsageError("--diff and --json exclude each other", hint="the plan as JSON: --json; as of then: plan.json")
     folder = store.open(settings.results, diff) if diff else None
-    then, key = _stored_plan(folder) if folder else (None, "")
+    then, key, tried = _stored_plan(folder) if folder else (None, "", False)
     made = _plan(settings, _inventory(settings, limit), config or key, arm=arm, conc=conc, trial=trial)
     if then and folder:
         ui.say(difference.text(then, difference.of_plan(made), folder.name))
+        if tried and not made.trial:
+            ui.say(f"that run was a trial; as a trial too: invoke plan --diff {folder.name} --trial")
         return None
     ui.say(plans.to_json(made) if json else plans.text(made))
     return None
 
 
-def _stored_plan(folder: RunFolder) -> tuple[difference.Listed, str]:
-    """The plan a run was started with, and its config key."""
+def _stored_plan(folder: RunFolder) -> tuple[difference.Listed, str, bool]:
+    """The plan a run was started with, its config key, and whether it was a trial."""
     try:
         told = jsons.loads(folder.plan_json.read_text())
-        return difference.of_json(told), str(told["key"])
+        return difference.of_json(told), str(told["key"]), bool(told.get("trial"))
     except (OSError, ValueError, KeyError, TypeError) as error:
         why = "is not there" if isinstance(error, FileNotFoundError) else f"cannot be read: {error}"
         raise FleetError(f"the plan of this run {why}", where=str(folder.plan_json)) from None
@@ -353,7 +355,7 @@ def down(settings: Settings, *, run: str = "", limit: Sequence[str] = (), config
 
     def wanted(container: Container) -> bool:
         name, whose = container.labels["run"], container.labels.get("owner", "?")
-        if not name.startswith(run) or (config and not store.is_of(name, config)):
+        if (run and name != chosen) or (config and not store.is_of(name, config)):
             return False
         if not run and whose != me:
             others.add(f"run {name} of {whose} is left alone; to remove it: invoke down --run {name}")
@@ -366,12 +368,20 @@ def down(settings: Settings, *, run: str = "", limit: Sequence[str] = (), config
         collect.fetch_log(machine, container.id, settings.results / found["run"] / "logs" / arm / f"{name}.log")
 
     with _session(settings, inventory) as session:
+        chosen = teardown.one_run(_runs(session), run, me) if run else ""
         answers = teardown.down(session, wanted, keep)
     for line in sorted(others):
         ui.say(line)
     if run and not any(answers.values()):
         raise UsageError(f"no container of run {shown(run)} on {', '.join(answers)}", hint="what runs there: invoke ps")
     return _tell_removed(answers)
+
+
+def _runs(session: Session) -> dict[str, str]:
+    """Runs with containers on the hosts that answer, and whose they are."""
+    answers = session.each(session.names, teardown.ours).values()
+    found = [one for answer in answers if not isinstance(answer, FleetError) for one in answer]
+    return {one.labels["run"]: one.labels.get("owner", "?") for one in found}
 
 
 def _tell_removed(answers: dict[str, list[str] | FleetError]) -> int | None:

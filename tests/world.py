@@ -224,6 +224,8 @@ class Node:
         return "\n".join(box.row() for box in self.boxes.values() if all(_carries(box, one) for one in wanted))
 
     def _inspect(self, argv: list[str]) -> Any:
+        if "--format" in argv:
+            return "".join(f"/{name} {IMAGE_ID}\n" for name in argv[argv.index("--format") + 2 :] if name in self.boxes)
         box = self._box(argv[-1])
         if box is None:
             return 1, "[]", "Error: No such container"

@@ -22,7 +22,7 @@ from typing import Any, BinaryIO
 import fabric
 import paramiko
 
-from fleet.errors import CommandTimeout, HostError, HostKeyError, Interrupted, LoginError, Unreachable
+from fleet.errors import CommandFailed, CommandTimeout, HostError, HostKeyError, Interrupted, LoginError, Unreachable
 from fleet.hosts.archive import TAR_OK, tar_argv
 from fleet.hosts.base import (
     CHUNK,
@@ -192,7 +192,12 @@ class SSH(Calls):
     def put(self, data: bytes, path: str, *, mode: int = 0o644, timeout: float = 60.0) -> None:
         """See Transport.put. The file gets its name only after every byte of it arrived."""
         aside = f"{path}.tmp.{secrets.token_hex(4)}"
-        self.run(["sh", "-c", WRITE, "sh", aside, str(len(data)), f"{mode:o}", path], timeout=timeout, stdin=data)
+        argv = ["sh", "-c", WRITE, "sh", aside, str(len(data)), f"{mode:o}", path]
+        outcome = self.run(argv, timeout=timeout, stdin=data, check=False)
+        if not outcome.ok:
+            said = outcome.err.strip().splitlines() or [f"code {outcome.code}"]
+            hint = f"try:  {self.ssh_line(['ls', '-ld', os.path.dirname(path) or '.'])}"
+            raise CommandFailed(f"cannot write {path}: {said[-1].rpartition(': ')[2]}", where=self.name, hint=hint)
 
     def get(self, path: str, sink: BinaryIO, *, timeout: float = 600.0) -> None:
         """See Transport.get. A file that grows meanwhile, as a log does, is fine."""

@@ -11,7 +11,9 @@ from fleet.results.record import SCHEMA_VERSION, Figures, Record, latest
 
 
 class RunFacts(Model):
-    """What a summary says of the run itself. `notes` are lines to show as they are (deviations, dropped points)."""
+    """What a summary says of the run itself. ended_early: why, a line each. notes: lines to show as they are
+    (deviations, dropped points).
+    """
 
     run: str
     key: str
@@ -22,6 +24,8 @@ class RunFacts(Model):
     ended: str = ""
     planned: int | None = None
     torn: bool = False
+    trial: bool = False
+    ended_early: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
 
@@ -101,7 +105,11 @@ def comparable(a: Record, b: Record) -> str | None:
 def summary_markdown(facts: RunFacts, records: Sequence[Record]) -> str:
     """The run in a page: what ran, the table, the best valid points, and every invalid point with its reasons."""
     shown = rows(records)
-    parts = [_head(facts, records), _table(shown)]
+    parts = [
+        _head(facts, records),
+        _list("Ended early", facts.ended_early),
+        _table(shown, over=bool(facts.ended_early)),
+    ]
     parts += [_list("Best valid points", best(records)), _invalid(shown), _list("Notes", facts.notes)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -112,9 +120,9 @@ def summary_json(facts: RunFacts, records: Sequence[Record]) -> dict[str, Any]:
     return {
         "schema_version": SCHEMA_VERSION,
         **facts.model_dump(mode="json"),
-        "measurement": not banner(points),
+        "measurement": not (banner(points) or facts.trial),
         "double": any(record.double for record in points),
-        "trial": any(record.trial for record in points),
+        "trial": facts.trial or any(record.trial for record in points),
         "points": len(points),
         "valid": sum(record.valid for record in points),
         "results": [_result(record) for record in points],
@@ -150,7 +158,7 @@ def _head(facts: RunFacts, records: Sequence[Record]) -> str:
     points = latest(records)
     valid = sum(record.valid for record in points)
     lines = [f"# {facts.key}", "", f"run {facts.run}, plan {facts.plan[:6]}"]
-    if warning := banner(points):
+    if warning := banner(points) or ("TRIAL: not a measurement" if facts.trial else ""):
         lines[2:2] = [f"**{warning}**", ""]
     lines += [f"image {facts.image}"]
     lines += [f"hosts {' '.join(facts.hosts)}"] if facts.hosts else []
@@ -161,9 +169,9 @@ def _head(facts: RunFacts, records: Sequence[Record]) -> str:
     return "\n".join(lines[:2] + [line + "  " if line and not line.startswith("*") else line for line in lines[2:]])
 
 
-def _table(shown: Sequence[Row]) -> str:
+def _table(shown: Sequence[Row], *, over: bool) -> str:
     if not shown:
-        return "No point has run yet."
+        return "No point has run." if over else "No point has run yet."
     titles = ["arm", "conc", "verdict", *(column.title for column in COLUMNS)]
     lines = [_line(titles), _line(["---", "---:", "---", *["---:"] * len(COLUMNS)])]
     return "\n".join(lines + [_line([row.arm, row.conc, row.verdict, *_greyed(row)]) for row in shown])

@@ -23,9 +23,13 @@ def collect(deployment: Deployment) -> list[FleetError]:
 
     def act(machine: Machine) -> None:
         for service in deployment.on(machine.name):
+            if deployment.named(service) in deployment.taken:
+                continue
             path = deployment.folder.log(deployment.arm.arm.name, service.name)
             fetch_log(machine, deployment.named(service), path)
         for client in ours(machine, run=deployment.labels.run, arm=deployment.labels.arm, role="client"):
+            if client.name in deployment.taken:
+                continue
             fetch_log(machine, client.id, client_log(deployment, client.labels.get("point", "")))
 
     answers = deployment.session.each(deployment.hosts, act, timeout=LOG_SECONDS)
@@ -48,7 +52,7 @@ def fetch_log(machine: Machine, container: str, path: Path) -> None:
     Raises HostError if the log of one that exists does not come.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_name(f".{path.name}.part")
+    aside = path.with_name(f".{path.name}.{machine.name}.part")
     last = Tail(CHUNK)
     with aside.open("wb") as file:
 

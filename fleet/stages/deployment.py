@@ -25,7 +25,9 @@ ANSWER_SECONDS = 10.0
 
 @dataclass(frozen=True)
 class Deployment:
-    """clocks: seconds that the clock of each host is ahead of ours, 0 where nobody looked."""
+    """clocks: seconds that the clock of each host is ahead of ours, 0 where nobody looked. images: the ID behind the
+    arm's tag on each host, once it was read. taken: names that containers of somebody else had before ours could.
+    """
 
     session: Session
     folder: RunFolder
@@ -33,6 +35,8 @@ class Deployment:
     arm: ArmPlan
     labels: Labels
     clocks: Mapping[str, float] = field(default_factory=dict)
+    images: dict[str, str] = field(default_factory=dict)
+    taken: set[str] = field(default_factory=set)
 
     @classmethod
     def of(

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 
 from fleet import docker
 from fleet.docker import Image
-from fleet.errors import FleetError, HostError
+from fleet.errors import CommandFailed, FleetError, HostError
 from fleet.model.service import Service
 from fleet.session import Machine
 from fleet.stages.deployment import Deployment, by_host
+
+NAME_TAKEN = "is already in use by container"
+"""What docker says where a container of this name exists."""
 
 START_SECONDS = 120.0
 """For one container: a cold engine image may take its time to mount."""
@@ -27,16 +31,45 @@ def make_folders(machine: Machine, deployment: Deployment) -> None:
 
 
 def start(deployment: Deployment, services: Sequence[Service]) -> None:
-    """Start services, all hosts at once. Raises the hosts' refusals as one error."""
+    """Start services, all hosts at once. Raises the hosts' refusals as one error, HostError for another image."""
     grouped = by_host(services)
 
     def act(machine: Machine) -> None:
         for service in grouped[machine.name]:
-            argv = docker.run_argv(service, machine.host, deployment.labels)
-            machine.docker(argv, timeout=START_SECONDS)
+            _run(machine, deployment, service)
             deployment.session.progress.host("launch", machine.name, f"{service.name} started")
+        _verify(machine, deployment, grouped[machine.name])
 
     deployment.session.all(grouped, act, timeout=START_SECONDS * max(map(len, grouped.values())))
+
+
+def _run(machine: Machine, deployment: Deployment, service: Service) -> None:
+    """A name that is taken is somebody else's container: it is noted, so that it is not cleared away with ours."""
+    try:
+        machine.docker(docker.run_argv(service, machine.host, deployment.labels), timeout=START_SECONDS)
+    except CommandFailed as problem:
+        name = deployment.named(service)
+        if NAME_TAKEN not in problem.what:
+            raise
+        deployment.taken.add(name)
+        what = f"a container named {name} is here already: another run of this plan, begun at the same time?"
+        raise HostError(what, where=machine.name, hint=f"whose: {_ps(deployment)}") from problem
+
+
+def _ps(deployment: Deployment) -> str:
+    return shlex.join(["invoke", "ps", "--inventory", deployment.plan.inventory.path])
+
+
+def _verify(machine: Machine, deployment: Deployment, services: Sequence[Service]) -> None:
+    """A tag can be moved at any time: what counts is the image of each container."""
+    planned = deployment.images.get(machine.name)
+    names = [deployment.named(service) for service in services]
+    if not planned:
+        return
+    for name, image in docker.parse_images_of(machine.docker(docker.images_of_argv(names)).out).items():
+        if image != planned:
+            what = f"{name} is a container of image {image}, the seats of this arm have {planned}"
+            raise HostError(f"{what}: {deployment.arm.arm.image} was moved meanwhile", where=machine.name)
 
 
 def image_on(machine: Machine, tag: str) -> Image | None:
@@ -61,4 +94,5 @@ def images(deployment: Deployment) -> dict[str, Image]:
     if len(ids) > 1:
         told = "\n".join(f"  {host}  {image.id}" for host, image in answers.items())
         raise FleetError(f"image {tag} is not the same on all hosts:\n{told}", hint=deployment.typed("stage"))
+    deployment.images.update({host: image.id for host, image in answers.items()})
     return answers

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
 from fleet import docker, probes
-from fleet.docker import Container, Image
+from fleet.docker import Container, Image, container_name
 from fleet.errors import FleetError, LeaseHeld, PreflightError
 from fleet.model.inventory import Host
 from fleet.model.service import Service
@@ -56,9 +56,12 @@ class Findings:
 
 @dataclass(frozen=True)
 class Needs:
-    """What a plan wants of one host. `ports` → who listens there; `peers`: (address, port) it must reach."""
+    """What a plan wants of one host. `ports` → who listens there; `peers`: (address, port) it must reach; `names`: of
+    its containers.
+    """
 
     services: tuple[Service, ...] = ()
+    names: frozenset[str] = frozenset()
     ports: dict[int, str] = field(default_factory=dict)
     peers: tuple[tuple[str, int], ...] = ()
     models: tuple[str, ...] = ()
@@ -82,6 +85,7 @@ def needs(plan: Plan) -> dict[str, Needs]:
             }
             found[seat.host] = Needs(
                 services=(*before.services, *own),
+                names=before.names | {container_name(service, plan.labels(arm, "", "")) for service in own},
                 ports={**before.ports, **{port.number: service.name for service in own for port in service.ports}},
                 peers=tuple(sorted({*before.peers, *peers})),
                 models=tuple(dict.fromkeys((*before.models, arm.arm.model_basename))),
@@ -214,7 +218,10 @@ def host_reasons(
         yield f"{free / 1e9:.1f} GB free at {host.scratch}, {FREE_SCRATCH / 1e9:.1f} GB are needed"
     for run, names in _runs(found.ours).items() if not ours_by_right else ():
         line = shlex.join(["invoke", "down", "--run", run, *(["--inventory", inventory] if inventory else [])])
-        yield f"run {run} has containers here ({', '.join(names)}); type: {line}"
+        yield f"run {run} has containers here ({', '.join(names)}); if nobody needs it any more: {line}"
+    for container in found.containers:
+        if container.name in want.names and "run" not in container.labels:
+            yield f"a stranger's container has the name {container.name} ({container.image}); rename or remove it"
 
 
 def _runs(containers: Sequence[Container]) -> dict[str, list[str]]:

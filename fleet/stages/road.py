@@ -42,6 +42,7 @@ class Road:
     folder: RunFolder
     fail_fast: bool = False
     started: datetime = field(default_factory=lambda: datetime.now(UTC))
+    ended_early: tuple[str, ...] = ()
     notes: list[str] = field(default_factory=list)
     code: int = VALID
     facts: dict[str, Any] = field(default_factory=dict)
@@ -58,7 +59,7 @@ class Road:
                 if not self._arm(arm):
                     break
         except (FleetError, KeyboardInterrupt) as error:
-            self.notes.append(f"ended early: {_headline(error)}")
+            self.ended_early = _told_lines(error)
             raise
         finally:
             self._not_run()
@@ -127,7 +128,8 @@ class Road:
             self._clear(deployment)
         except KeyboardInterrupt:
             raise Interrupted(f"left at once; {left}", hint=f"remove them: {_down(self.folder, self.plan)}") from None
-        raise Interrupted(self._kept(), hint=f"see: {self.folder.path}") from None
+        again = self._again(deployment)
+        raise Interrupted(self._kept(), hint=f"next: {again}" if again else f"see: {self.folder.path}") from None
 
     def _points(self, deployment: Deployment) -> bool:
         images = launch.images(deployment)
@@ -178,12 +180,20 @@ class Road:
         logs = self.folder.logs(deployment.arm.arm.name)
         whose = counted(len(deployment.services), "service")
         lines.append(f"logs of {whose} are in {logs}; {self._kept()}")
-        lines.append(f"next: {self._again(deployment)}")
+        if again := self._again(deployment):
+            lines.append(f"next: {again}")
         return "\n".join(lines)
 
     def _again(self, deployment: Deployment) -> str:
-        """The line that runs the arm anew."""
-        words = ["invoke", "sweep", "--config", self.plan.key, "--arm", deployment.arm.arm.name]
+        """The line that runs what of the arm is not valid yet; "" where nothing is left."""
+        arm = deployment.arm
+        valid = {record.point for record in records.latest(self.folder.records()) if record.valid}
+        missing = [planned.point.asked for planned in arm.points if planned.point.id not in valid]
+        if not missing:
+            return ""
+        words = ["invoke", "sweep", "--config", self.plan.key, "--arm", arm.arm.name]
+        if len(missing) < len(arm.arm.conc):
+            words += ["--conc", ",".join(map(str, missing))]
         return shlex.join([*words, "--inventory", self.plan.inventory.path, *["--trial"] * bool(self.plan.trial)])
 
     def _kept(self) -> str:
@@ -216,6 +226,8 @@ class Road:
             ended=records.utc(datetime.now(UTC)),
             planned=self.plan.points,
             torn=found.torn is not None,
+            trial=self.plan.trial is not None,
+            ended_early=self.ended_early,
             notes=(
                 *(f"deviates from the public recipe: {line}" for line in self.plan.deviations),
                 *(f"{arm.arm.name}: not run: {why}" for arm in self.plan.arms for why in arm.dropped),
@@ -226,12 +238,16 @@ class Road:
         self.folder.write_json(self.folder.summary_json, report.summary_json(facts, found.records))
 
 
-def _headline(error: BaseException) -> str:
-    """What an error says without its hint, on one line."""
+def _told_lines(error: BaseException) -> tuple[str, ...]:
+    """What an error says without its hint."""
     if not isinstance(error, FleetError):
-        return "interrupted"
+        return ("interrupted",)
     said = f"{error.where}: {error.what}" if error.where else error.what
-    return "; ".join(line.strip() for line in said.splitlines())
+    return tuple(line.strip() for line in said.splitlines())
+
+
+def _headline(error: BaseException) -> str:
+    return "; ".join(_told_lines(error))
 
 
 def _down(folder: RunFolder, plan: Plan) -> str:

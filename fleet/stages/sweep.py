@@ -87,6 +87,8 @@ class PointRunner:
         except KeyboardInterrupt:
             self._keep(self._record(started, before, {}, Load(None, "interrupted")))
             raise
+        except FleetError as problem:
+            load = self._not_started(problem)
         after = counters.settled(self.deployment) if load.error is None else {}
         record = self._record(started, before, after, load)
         self._keep(record)
@@ -115,6 +117,10 @@ class PointRunner:
         except FleetError as error:
             return self._stopped(Load(None, error.what))
         return self._brought_home(Load(code))
+
+    def _not_started(self, problem: FleetError) -> Load:
+        load = Load(None, problem.what, error=problem)
+        return load if self.name in self.deployment.taken else self._stopped(load)
 
     def _look(self, before: dict[str, Counters]) -> int | NotYet:
         # In this order: a client that failed because a service died is a death.
@@ -166,7 +172,8 @@ class PointRunner:
     def _remove_client(self, load: Load) -> None:
         """After its log is home. On a lost host it stays for `down` to find."""
         try:
-            if ours(self.machine, run=self.labelled.labels.run, point=self.point.id):
+            there = ours(self.machine, run=self.labelled.labels.run, point=self.point.id)
+            if there and self.name not in self.deployment.taken:
                 self.machine.docker(docker.rm_argv([self.name]), timeout=STOP_SECONDS)
         except HostError:
             if load.error is None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from fleet import docker
 from fleet.docker import Container
-from fleet.errors import FleetError
+from fleet.errors import FleetError, UsageError, shown
 from fleet.session import Machine, Session
 from fleet.stages.deployment import Deployment
+from fleet.words import counted
 
 STOP_SECONDS = 180.0
 """For all containers of a host: the longest stop timeout of a service is a minute."""
@@ -33,13 +34,15 @@ def teardown(deployment: Deployment) -> list[FleetError]:
 
 
 def _clear(machine: Machine, deployment: Deployment) -> None:
+    """Where another run has our names, and so perhaps this run's own name, its folder may be in use by that one."""
     _remove(machine, deployment)
-    machine.run(["rm", "-rf", deployment.scratch(machine.name)])
+    if not deployment.taken:
+        machine.run(["rm", "-rf", deployment.scratch(machine.name)])
 
 
 def _remove(machine: Machine, deployment: Deployment, *, role: str = "") -> None:
     filters = {"run": deployment.labels.run, "arm": deployment.labels.arm} | ({"role": role} if role else {})
-    remove(machine, ours(machine, **filters))
+    remove(machine, [one for one in ours(machine, **filters) if one.name not in deployment.taken])
 
 
 def ours(machine: Machine, **labels: str) -> list[Container]:
@@ -63,6 +66,20 @@ def remove(machine: Machine, containers: list[Container]) -> None:
 def everything(machine: Machine) -> list[Container]:
     """All containers of a machine, strangers' included."""
     return docker.parse_ps(machine.docker(docker.ps_argv()).out)
+
+
+def one_run(runs: Mapping[str, str], asked: str, me: str) -> str:
+    """The run that a name or the beginning of one means, among those with containers (name → owner); the word itself
+    where none is meant. Raises UsageError where it could be several, or a beginning means a run of another owner.
+    """
+    meant = [asked] if asked in runs else sorted(name for name in runs if name.startswith(asked))
+    lines = [f"invoke down --run {name}   (of {runs[name]})" for name in meant]
+    if len(meant) > 1:
+        raise UsageError(f"--run {shown(asked)} could be {counted(len(meant), 'run')}", hint="\n".join(lines))
+    if meant and meant != [asked] and runs[meant[0]] != me:
+        what = f"--run {shown(asked)} is a run of {runs[meant[0]]}: to remove it its whole name is needed"
+        raise UsageError(what, hint=lines[0])
+    return meant[0] if meant else asked
 
 
 def down(

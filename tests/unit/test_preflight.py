@@ -128,7 +128,8 @@ def test_containers_of_a_run_of_ours_are_a_reason_with_the_line_that_removes_the
     world.nodes[FIRST].boxes["fleet-1"] = Box("fleet-1", labels=labels)
     world.nodes[FIRST].ports.add(8010)  # it is that run's: told once
     line = "invoke down --run 20261130-r --inventory inventories/example-mi355x.yaml"
-    assert why(world) == [f"{FIRST}: run 20261130-r has containers here (fleet-1 running); type: {line}"]
+    said = "run 20261130-r has containers here (fleet-1 running); if nobody needs it any more: "
+    assert why(world) == [f"{FIRST}: {said}{line}"]
 
 
 def test_a_run_of_another_owner_holds_its_hosts() -> None:

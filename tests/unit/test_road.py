@@ -102,7 +102,7 @@ def test_a_death_is_4_with_its_first_fatal_line_and_logs_at_home(tmp_path: Path)
         f"{death}\n"
         "  21:14:07.310  decode 0 on mi355x-02   HIP out of memory. Tried to allocate 3 GiB   ← first fatal line\n"
         f"logs of 3 services are in {made.folder.logs('1p1d-mtp3')}; 1 finished point kept in {made.folder.path}\n"
-        f"next: invoke sweep --config {made.plan.key} --arm 1p1d-mtp3 --inventory {made.plan.inventory.path}"
+        f"next: invoke sweep --config {made.plan.key} --arm 1p1d-mtp3 --conc 8 --inventory {made.plan.inventory.path}"
     )
     assert made.notes == [f"arm 1p1d-mtp3 ended early: {death}"]
     assert left(world) == []
@@ -148,8 +148,11 @@ def test_preflight_is_3_starts_nothing_and_is_in_the_summary(tmp_path: Path) -> 
     with pytest.raises(PreflightError) as told:
         made.go()
     assert told.value.exit_code == 3
-    assert made.notes[0].startswith("ended early: preflight: 1 reason not to start; mi355x-02: port 8020 (decode0)")
-    assert made.notes[1] == NEVER
+    first, second = made.ended_early
+    assert (first, second[:35]) == ("preflight: 1 reason not to start", "mi355x-02: port 8020 (decode0) is t")
+    page = made.folder.summary_text.read_text()
+    assert page.index("## Ended early") < page.index("No point has run.")
+    assert made.notes == [NEVER]
     assert "port 8020" in summary(made)
     assert not (made.folder.path.parent / "latest").exists()
     assert world.nodes["mi355x-01"].asked("docker run") == []
@@ -170,7 +173,7 @@ def test_a_lost_host_is_3_and_the_others_are_cleared(tmp_path: Path) -> None:
     assert told.value.exit_code == 3
     assert world.nodes["mi355x-01"].boxes == {}
     assert "teardown of 1p1d-mtp3: mi355x-02: connection lost" in made.notes
-    assert "ended early: mi355x-02: connection lost" in made.notes
+    assert made.ended_early == ("mi355x-02: connection lost",)
     assert [record.state for record in made.folder.records()] == ["incomplete"]
 
 
@@ -212,7 +215,8 @@ def test_ctrl_c_anywhere_brings_logs_home_and_stops_our_containers(
     with pytest.raises(Interrupted) as told:
         made.go()
     assert told.value.exit_code == 130
-    assert told.value.hint == f"see: {made.folder.path}"
+    again = f"next: invoke sweep --config {made.plan.key} --arm 1p1d-mtp3 --conc 4,8 --inventory"
+    assert told.value.hint.startswith(again if where in ("ready", "run_point") else f"see: {made.folder.path}")
     assert "interrupted: bringing logs home" in world.told.lines[-1]
     assert left(world) == []
     assert made.folder.log("1p1d-mtp3", "decode0").exists()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fleet.errors import HostError, Unreachable
+from fleet.errors import HostError, Unreachable, UsageError
 from fleet.session import Machine
 from fleet.stages import collect, teardown
 from fleet.stages.deployment import Deployment
@@ -102,6 +102,39 @@ def test_a_scratch_folder_that_stays_is_a_problem(world: World, up: Deployment) 
     world.nodes[SECOND].first = [(["rm"], (1, "", "Permission denied"))]
     (problem,) = teardown.teardown(up)
     assert "Permission denied" in str(problem)
+
+
+RUNS = {"20261130-a-x": "me@here", "20261201-a-y": "me@here", "20261201-b-z": "bob@there", "20261202-b": "bob@there"}
+
+
+@pytest.mark.parametrize(
+    ("asked", "meant"),
+    [("20261201-a-y", "20261201-a-y"), ("20261130", "20261130-a-x"), ("20261202-b", "20261202-b"), ("x", "x")],
+)
+def test_which_run_is_meant(asked: str, meant: str) -> None:
+    assert teardown.one_run(RUNS, asked, "me@here") == meant
+
+
+def test_a_beginning_never_means_several_runs_nor_another_owners() -> None:
+    with pytest.raises(UsageError, match="--run 20261201 could be 2 runs") as told:
+        teardown.one_run(RUNS, "20261201", "me@here")
+    assert told.value.hint.splitlines() == [
+        "invoke down --run 20261201-a-y   (of me@here)",
+        "invoke down --run 20261201-b-z   (of bob@there)",
+    ]
+    with pytest.raises(UsageError, match="is a run of bob@there: to remove it its whole name is needed"):
+        teardown.one_run(RUNS, "20261202", "me@here")
+
+
+def test_containers_that_were_there_before_ours_are_not_cleared_away(world: World, up: Deployment) -> None:
+    """Two runs of one plan in the same second have the same name and labels."""
+    taken = up.named(up.arm.servers[0])
+    up.taken.add(taken)
+    assert collect.collect(up) == []
+    assert teardown.teardown(up) == []
+    assert [name for node in world.nodes.values() for name in node.boxes] == [taken]
+    assert not up.folder.log(up.arm.arm.name, up.arm.servers[0].name).exists()
+    assert not any(node.asked("rm -rf") for node in world.nodes.values())
 
 
 def test_down_saves_each_log_and_removes_what_is_wanted(world: World, up: Deployment) -> None:
