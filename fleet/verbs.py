@@ -18,6 +18,7 @@ from fleet import difference, ui
 from fleet import plan as plans
 from fleet.docker import Container
 from fleet.errors import FleetError, HostError, Interrupted, PlanError, PreflightError, UsageError, shown
+from fleet.hosts import route
 from fleet.hosts.base import Outcome
 from fleet.lab import image, packages
 from fleet.lab.lab import Lab
@@ -54,9 +55,10 @@ def _inventory(settings: Settings, limit: Sequence[str]) -> Inventory:
 
 
 def read_inventory(path: Path) -> Inventory:
-    """Like `load.inventory`; for a path that is no file UsageError names the inventories that are there."""
+    """Like `load.inventory`, aliases of ssh_config with the address that peers use; for a path that is no file
+    UsageError names the inventories that are there."""
     if os.path.exists(path) and not os.path.isdir(path):
-        return load.inventory(path)
+        return route.with_peer_addresses(load.inventory(path))
     folder = path if os.path.isdir(path) else path.parent
     there = dict.fromkeys([*_inventories(folder), *_inventories(near(ROOT / "inventories"))])
     names = {one.name: one for one in reversed(there)}
