@@ -244,9 +244,10 @@ def _fitting(name: str, answer: Hardware | FleetError, wish: Wishes) -> Hardware
     """A host on which --fabric means nothing was not looked at as it was asked."""
     if not isinstance(answer, Hardware) or not wish.fabric or profile.addresses(answer, wish):
         return answer
-    known = [f"{address} ({nics[0].name} {nics[0].interfaces[0]})" for address, nics in answer.addresses.items()]
+    known = profile.eligible(answer)
+    of = "RDMA devices with a link" if answer.addresses else "interfaces"
     return HostError(
-        f"--fabric {shown(wish.fabric)} fits none of its RDMA devices with a link", where=name,
+        f"--fabric {shown(wish.fabric)} fits none of its {of}", where=name,
         hint=f"there are: {', '.join(known)}" if known else "there is none with an address",
     )  # fmt: skip
 

@@ -405,6 +405,22 @@ def test_a_network_that_a_host_has_not(desk: Settings, lab: Lab, capsys: Capture
     assert "mi355x-06" not in desk.inventory.read_text()
 
 
+def test_ordinary_interfaces_where_there_is_no_rdma(desk: Settings, lab: Lab, capsys: Captured) -> None:
+    for number in (5, 6):
+        lab.boxes[
+            f"mi355x-0{number}"
+        ].rdma = f"2: eth0    inet 192.0.2.{number}/24\n3: eth1    inet 10.0.0.{number}/24\n"
+    assert add(desk, "mi355x-05", fabric="10.0.0.0/24") is None
+    assert add(desk, "mi355x-06", fabric="eth1") is None
+    found = {host.name: host.fabric for host in load.inventory(desk.inventory).hosts}
+    assert (found["mi355x-05"], found["mi355x-06"]) == (Fabric(address="10.0.0.5"), Fabric(address="10.0.0.6"))
+    capsys.readouterr()
+    assert add(desk, "mi355x-06", update=True, fabric="eth9") == 3
+    assert capsys.readouterr().err == (
+        "mi355x-06: --fabric eth9 fits none of its interfaces\nthere are: 192.0.2.6 (eth0), 10.0.0.6 (eth1)\n"
+    )
+
+
 # --------------------------------------------------------------------- what is refused
 
 
