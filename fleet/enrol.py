@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from fleet import profile, ui, verbs
-from fleet.errors import FileFaults, FleetError, HostError, UsageError, shown
+from fleet.errors import FileFaults, FleetError, HostError, HostKeyError, UsageError, shown
 from fleet.hardware import Hardware
 from fleet.hosts import route
+from fleet.hosts.trust import keyscan
 from fleet.model import enrolment, hostrange, load, roster, yamlfile
 from fleet.model.hostrange import folded
 from fleet.model.inventory import Host, Inventory
@@ -92,8 +93,9 @@ def run(
         tell(line)
     _keep(settings, file, text, written, dry_run=dry_run)
     failures = [answer for answer in answers.values() if isinstance(answer, FleetError)]
-    for failure in failures:
-        ui.complain(failure)
+    _complain(failures)
+    if failures and not written:
+        ui.complain(UNTOUCHED)
     return HostError.exit_code if failures else None
 
 
@@ -370,6 +372,17 @@ def _there(file: File, order: Order, name: str, good: Good) -> str:
     told = ", ".join(f"{key}: {_shown(says[key])} (found: {_shown(value)})" for key, value in differs.items())
     line = _line("inventory.add", file.path, "--host", name, "--update")
     return f"is in {file.path} already and stays as it is; it says {told}\nto write what was found:  {line}"
+
+
+def _complain(failures: Sequence[FleetError]) -> None:
+    """Several hosts whose keys are unknown are trusted by one line."""
+    unknown = [one for one in failures if isinstance(one, HostKeyError) and one.scan]
+    several = unknown if len(unknown) > 1 else []
+    for failure in failures:
+        ui.complain(failure.head if failure in several else failure)
+    if several:
+        line = keyscan([one.scan for one in unknown if one.scan])
+        ui.complain(f"compare the fingerprints with the hosts' own, then trust them all:\n{line}")
 
 
 def _shown(value: Any) -> str:

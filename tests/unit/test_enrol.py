@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fleet import enrol, provision, verbs
-from fleet.errors import CommandTimeout, FileFaults, Unreachable, UsageError
+from fleet.errors import CommandTimeout, FileFaults, HostKeyError, Scan, Unreachable, UsageError
 from fleet.hosts import route
 from fleet.hosts.base import Transport
 from fleet.hosts.fake import Answers, Fake
@@ -353,8 +353,30 @@ def test_one_that_fails_does_not_keep_the_others(desk: Settings, lab: Lab, capsy
 
 def test_all_fail(desk: Settings, lab: Lab, capsys: Captured) -> None:
     assert add(desk, "gone") == 3
-    assert capsys.readouterr().out == ""
+    said = capsys.readouterr()
+    assert (said.out, said.err) == ("", "gone: name unknown\ntry:  ssh gone true\nnothing was written\n")
     assert desk.inventory.read_text() == FILE
+
+
+def test_unknown_keys_of_several_hosts_are_one_line(desk: Settings, lab: Lab, capsys: Captured) -> None:
+    for number, port in ((5, 22), (6, 22), (7, 2222)):
+        error = HostKeyError("the host key is unknown", where=f"mi355x-0{number}", hint="trust it: one")
+        error.scan = Scan(f"192.0.2.{number}", port, "/home/a b/known_hosts")
+        lab.boxes[f"mi355x-0{number}"].fake.script = [(lambda _: True, error)]
+    assert add(desk, "mi355x-[05-07]", "gone") == 3
+    assert capsys.readouterr().err.splitlines() == [
+        "mi355x-05: the host key is unknown",
+        "mi355x-06: the host key is unknown",
+        "mi355x-07: the host key is unknown",
+        "gone: name unknown",
+        "try:  ssh gone true",
+        "compare the fingerprints with the hosts' own, then trust them all:",
+        "ssh-keyscan 192.0.2.5 192.0.2.6 >> '/home/a b/known_hosts'",
+        "ssh-keyscan -p 2222 192.0.2.7 >> '/home/a b/known_hosts'",
+        "nothing was written",
+    ]
+    assert add(desk, "mi355x-05") == 3
+    assert capsys.readouterr().err == "mi355x-05: the host key is unknown\ntrust it: one\nnothing was written\n"
 
 
 def test_a_mount_that_hangs_keeps_no_host_out(desk: Settings, lab: Lab, capsys: Captured) -> None:
@@ -418,6 +440,7 @@ def test_ordinary_interfaces_where_there_is_no_rdma(desk: Settings, lab: Lab, ca
     assert add(desk, "mi355x-06", update=True, fabric="eth9") == 3
     assert capsys.readouterr().err == (
         "mi355x-06: --fabric eth9 fits none of its interfaces\nthere are: 192.0.2.6 (eth0), 10.0.0.6 (eth1)\n"
+        "nothing was written\n"
     )
 
 
