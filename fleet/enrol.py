@@ -42,12 +42,14 @@ _WORD = re.compile(r"(?:(?P<user>\w[^@\s]*)@)?(?P<host>[^@\s]+?)(?::(?P<port>\d+
 
 @dataclass(frozen=True)
 class Order:
-    """What to add, and how. hosts: by name, with what the command line itself says of each."""
+    """What to add, and how. hosts: by name, with what the command line itself says of each; recipes: the runner labels
+    that they ask for."""
 
     hosts: Mapping[str, Mapping[str, Any]]
     group: str
     wish: Wishes
     update: bool
+    recipes: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -79,8 +81,10 @@ def run(
     """3 if a host could not be looked at; the others are written all the same. A dry run's stdout is the diff alone."""
     asked = _asked(hosts)
     file = _read(settings.inventory, hosts)
-    wish = Wishes(tuple(runners), models, fabric, _labels(settings, file.inventory))
-    order = Order(asked, "" if group == "all" else group, wish, update)
+    recipes = _labels(settings)
+    known = dict.fromkeys([*(label for host in file.inventory.hosts for label in host.runners), *recipes])
+    wish = Wishes(tuple(runners), models, fabric, tuple(known))
+    order = Order(asked, "" if group == "all" else group, wish, update, recipes)
     _check(file, order)
     bare = _with_new(file, order)
     answers = _answers(settings, file, order, bare)
@@ -175,9 +179,9 @@ def _check(file: File, order: Order) -> None:
         raise UsageError(f"--models {shown(models)}: a path from / expected", hint=UNTOUCHED)
 
 
-def _labels(settings: Settings, inventory: Inventory) -> tuple[str, ...]:
-    """The runner labels that recipes ask for and hosts have."""
-    found = [label for host in inventory.hosts for label in host.runners]
+def _labels(settings: Settings) -> tuple[str, ...]:
+    """The runner labels that recipes ask for."""
+    found = []
     for key in load.recipe_keys(settings.recipes):
         with suppress(FleetError):
             found.append(load.recipe(key, settings.recipes).config.runner)
@@ -357,11 +361,37 @@ def _replace(file: File, text: str) -> None:
 def _remarks(file: File, order: Order, good: Good) -> Iterator[str]:
     if good and order.group and order.group not in file.groups:
         yield f"group {order.group} is new in {file.path}{did_you_mean(order.group, file.groups)}"
-    for name, (host, found) in good.items():
+    for name in good:
         if name in file.hosts and not (order.update and _differs(order, name, good)):
             yield f"{name}: {_there(file, order, name, good)}"
-        for hint in profile.hints(name, host, found, order.wish, inventory=str(file.path)):
-            yield f"{name}: {hint}"
+    yield from _without_gpus(file, order, good)
+    yield from _hints(file, order, good)
+
+
+def _without_gpus(file: File, order: Order, good: Good) -> Iterator[str]:
+    """What to write by hand for hosts that show no GPUs, where the file does not say it already."""
+    asked = {name: host for name, (host, found) in good.items() if not found.gpus}
+    bare = [name for name, host in asked.items() if not host.gpus or order.update or name not in file.hosts]
+    if not bare:
+        return
+    keys = ["gpus: 8", "accelerator: rocm (or cuda)"]
+    if order.recipes and not order.wish.runners and not all(asked[name].runners for name in bare):
+        keys.append(f"runners: [{', '.join(order.recipes)}]")
+    yield f"no GPUs found on {_named(bare)}; if they have some write: {', '.join(keys)}"
+
+
+def _hints(file: File, order: Order, good: Good) -> Iterator[str]:
+    """Each once, with all hosts that it is true of."""
+    anyone, found = "\0", dict[str, list[str]]()
+    for name, (host, hardware) in good.items():
+        for hint in profile.hints(anyone, host, hardware, order.wish, inventory=str(file.path)):
+            found.setdefault(hint, []).append(name)
+    for hint, names in found.items():
+        yield f"{_named(names)}: {hint.replace(anyone, ' --host '.join(map(shlex.quote, folded(names).split())))}"
+
+
+def _named(names: Sequence[str]) -> str:
+    return ", ".join(folded(names).split())
 
 
 def _there(file: File, order: Order, name: str, good: Good) -> str:

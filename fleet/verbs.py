@@ -467,6 +467,7 @@ def check_inventory(settings: Settings, *, limit: Sequence[str] = (), about: Seq
     """
     inventory = _inventory(settings, limit)
     found = [_fit(settings, inventory, key) for key in load.recipe_keys(settings.recipes)]
+    served, known = sum(not fit.causes for fit in found), len(found)
     shown = inventory
     if about:
         found = [fit for fit in found if set(fit.hosts) & set(about)]
@@ -477,9 +478,8 @@ def check_inventory(settings: Settings, *, limit: Sequence[str] = (), about: Seq
     ui.fits(found)
     for remark in remarks(shown):
         ui.say(f"note: {remark}")
-    served = sum(not fit.reasons for fit in found)
     there = counted(len(inventory.hosts), "host")
-    ui.say(f"{inventory.path} is sound: {there}, {served} of {len(found)} recipes can run on them")
+    ui.say(f"{inventory.path} is sound: {there}, {served} of {known} recipes can run on them")
     return None
 
 
@@ -517,8 +517,8 @@ def _fit(settings: Settings, inventory: Inventory, key: str) -> ui.Fit:
         names = [host.name for host in inventory.hosts if runner in host.runners]
         made = _plan(settings, inventory, key)
     except FleetError as error:
-        reasons = error.reasons if isinstance(error, PlanError) else ()
-        return ui.Fit(key, runner, tuple(names), reasons=tuple(reasons) or (error.what,))
+        causes, arms = (error.causes, error.arms) if isinstance(error, PlanError) else ({error.what: ()}, 0)
+        return ui.Fit(key, runner, tuple(names), arms=arms, causes=causes)
     return ui.Fit(key, runner, tuple(names), arms=len(made.arms), points=made.points)
 
 

@@ -399,6 +399,30 @@ def test_the_same_machine_under_another_name(desk: Settings, lab: Lab, capsys: C
     assert [host.name for host in lab.met[0].hosts] == ["new"]
 
 
+# --------------------------------------------------------------------- no GPUs
+
+
+def test_hosts_without_gpus_are_told_once_with_what_to_write(desk: Settings, lab: Lab, capsys: Captured) -> None:
+    path = desk.inventory.with_name("new.yaml")
+    for name in ("mi355x-01", "mi355x-02", "mi355x-03"):
+        lab.boxes[name].drivers = ""
+        lab.boxes[name].docker = (1, "", "permission denied")
+        lab.boxes[name].models = "/models\t\n"
+    lab.boxes["mi355x-03"].models = CommandTimeout("did not end within 30 s", where="mi355x-03")
+    lab.boxes["mi355x-02"].models = CommandTimeout("did not end within 30 s", where="mi355x-02")
+    settings = desk.model_copy(update={"inventory": path})
+    assert add(settings, "mi355x-[01-03]") is None
+    told = capsys.readouterr().out
+    line = "no GPUs found on mi355x-[01-03]; if they have some write: gpus: 8, accelerator: rocm (or cuda)"
+    assert f"{line}, runners: [mi355x]\n" in told
+    assert told.count("no GPUs found") == told.count("Docker cannot be used") == 1
+    more = f"invoke inventory.add --inventory {path} --host 'mi355x-[02-03]' --update --models DIR"
+    assert f"mi355x-[02-03]: looking for models took more than 10 s; where are they? type: {more}\n" in told
+    assert "is sound: 3 hosts, 0 of 4 recipes can run on them\n" in told
+    assert add(settings, "mi355x-[01-03]", runners=["x"], update=True) is None
+    assert f"{line}\n" in capsys.readouterr().out
+
+
 # --------------------------------------------------------------------- the fast network
 
 
