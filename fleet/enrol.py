@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from fleet import profile, ui, verbs
-from fleet.errors import FileFaults, FleetError, HostError, UsageError, shown
+from fleet.errors import FileFaults, FleetError, HostError, HostKeyError, UsageError, shown
 from fleet.hardware import Hardware
 from fleet.hosts import route
+from fleet.hosts.trust import keyscan
 from fleet.model import enrolment, hostrange, load, roster, yamlfile
 from fleet.model.hostrange import folded
 from fleet.model.inventory import Host, Inventory
@@ -41,12 +42,14 @@ _WORD = re.compile(r"(?:(?P<user>\w[^@\s]*)@)?(?P<host>[^@\s]+?)(?::(?P<port>\d+
 
 @dataclass(frozen=True)
 class Order:
-    """What to add, and how. hosts: by name, with what the command line itself says of each."""
+    """What to add, and how. hosts: by name, with what the command line itself says of each; recipes: the runner labels
+    that they ask for."""
 
     hosts: Mapping[str, Mapping[str, Any]]
     group: str
     wish: Wishes
     update: bool
+    recipes: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -78,8 +81,10 @@ def run(
     """3 if a host could not be looked at; the others are written all the same. A dry run's stdout is the diff alone."""
     asked = _asked(hosts)
     file = _read(settings.inventory, hosts)
-    wish = Wishes(tuple(runners), models, fabric, _labels(settings, file.inventory))
-    order = Order(asked, "" if group == "all" else group, wish, update)
+    recipes = _labels(settings)
+    known = dict.fromkeys([*(label for host in file.inventory.hosts for label in host.runners), *recipes])
+    wish = Wishes(tuple(runners), models, fabric, tuple(known))
+    order = Order(asked, "" if group == "all" else group, wish, update, recipes)
     _check(file, order)
     bare = _with_new(file, order)
     answers = _answers(settings, file, order, bare)
@@ -92,8 +97,9 @@ def run(
         tell(line)
     _keep(settings, file, text, written, dry_run=dry_run)
     failures = [answer for answer in answers.values() if isinstance(answer, FleetError)]
-    for failure in failures:
-        ui.complain(failure)
+    _complain(failures)
+    if failures and not written:
+        ui.complain(UNTOUCHED)
     return HostError.exit_code if failures else None
 
 
@@ -173,9 +179,9 @@ def _check(file: File, order: Order) -> None:
         raise UsageError(f"--models {shown(models)}: a path from / expected", hint=UNTOUCHED)
 
 
-def _labels(settings: Settings, inventory: Inventory) -> tuple[str, ...]:
-    """The runner labels that recipes ask for and hosts have."""
-    found = [label for host in inventory.hosts for label in host.runners]
+def _labels(settings: Settings) -> tuple[str, ...]:
+    """The runner labels that recipes ask for."""
+    found = []
     for key in load.recipe_keys(settings.recipes):
         with suppress(FleetError):
             found.append(load.recipe(key, settings.recipes).config.runner)
@@ -244,9 +250,10 @@ def _fitting(name: str, answer: Hardware | FleetError, wish: Wishes) -> Hardware
     """A host on which --fabric means nothing was not looked at as it was asked."""
     if not isinstance(answer, Hardware) or not wish.fabric or profile.addresses(answer, wish):
         return answer
-    known = [f"{address} ({nics[0].name} {nics[0].interfaces[0]})" for address, nics in answer.addresses.items()]
+    known = profile.eligible(answer)
+    of = "RDMA devices with a link" if answer.addresses else "interfaces"
     return HostError(
-        f"--fabric {shown(wish.fabric)} fits none of its RDMA devices with a link", where=name,
+        f"--fabric {shown(wish.fabric)} fits none of its {of}", where=name,
         hint=f"there are: {', '.join(known)}" if known else "there is none with an address",
     )  # fmt: skip
 
@@ -354,11 +361,37 @@ def _replace(file: File, text: str) -> None:
 def _remarks(file: File, order: Order, good: Good) -> Iterator[str]:
     if good and order.group and order.group not in file.groups:
         yield f"group {order.group} is new in {file.path}{did_you_mean(order.group, file.groups)}"
-    for name, (host, found) in good.items():
+    for name in good:
         if name in file.hosts and not (order.update and _differs(order, name, good)):
             yield f"{name}: {_there(file, order, name, good)}"
-        for hint in profile.hints(name, host, found, order.wish, inventory=str(file.path)):
-            yield f"{name}: {hint}"
+    yield from _without_gpus(file, order, good)
+    yield from _hints(file, order, good)
+
+
+def _without_gpus(file: File, order: Order, good: Good) -> Iterator[str]:
+    """What to write by hand for hosts that show no GPUs, where the file does not say it already."""
+    asked = {name: host for name, (host, found) in good.items() if not found.gpus}
+    bare = [name for name, host in asked.items() if not host.gpus or order.update or name not in file.hosts]
+    if not bare:
+        return
+    keys = ["gpus: 8", "accelerator: rocm (or cuda)"]
+    if order.recipes and not order.wish.runners and not all(asked[name].runners for name in bare):
+        keys.append(f"runners: [{', '.join(order.recipes)}]")
+    yield f"no GPUs found on {_named(bare)}; if they have some write: {', '.join(keys)}"
+
+
+def _hints(file: File, order: Order, good: Good) -> Iterator[str]:
+    """Each once, with all hosts that it is true of."""
+    anyone, found = "\0", dict[str, list[str]]()
+    for name, (host, hardware) in good.items():
+        for hint in profile.hints(anyone, host, hardware, order.wish, inventory=str(file.path)):
+            found.setdefault(hint, []).append(name)
+    for hint, names in found.items():
+        yield f"{_named(names)}: {hint.replace(anyone, ' --host '.join(map(shlex.quote, folded(names).split())))}"
+
+
+def _named(names: Sequence[str]) -> str:
+    return ", ".join(folded(names).split())
 
 
 def _there(file: File, order: Order, name: str, good: Good) -> str:
@@ -369,6 +402,17 @@ def _there(file: File, order: Order, name: str, good: Good) -> str:
     told = ", ".join(f"{key}: {_shown(says[key])} (found: {_shown(value)})" for key, value in differs.items())
     line = _line("inventory.add", file.path, "--host", name, "--update")
     return f"is in {file.path} already and stays as it is; it says {told}\nto write what was found:  {line}"
+
+
+def _complain(failures: Sequence[FleetError]) -> None:
+    """Several hosts whose keys are unknown are trusted by one line."""
+    unknown = [one for one in failures if isinstance(one, HostKeyError) and one.scan]
+    several = unknown if len(unknown) > 1 else []
+    for failure in failures:
+        ui.complain(failure.head if failure in several else failure)
+    if several:
+        line = keyscan([one.scan for one in unknown if one.scan])
+        ui.complain(f"compare the fingerprints with the hosts' own, then trust them all:\n{line}")
 
 
 def _shown(value: Any) -> str:

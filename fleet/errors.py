@@ -22,7 +22,7 @@ Each carries *what* happened, *where* (seat, host or file line) and a *hint*: wh
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -123,12 +123,26 @@ class Gathering:
 
 
 class PlanError(FleetError):
-    """All reasons why a recipe cannot be planned on an inventory."""
+    """All reasons why a recipe cannot be planned on an inventory.
+
+    causes: what the reasons come to, each with the arms it stops, none for the recipe as a whole. arms: how many there
+    are.
+    """
 
     exit_code = 2
 
-    def __init__(self, what: str, reasons: Sequence[str] = (), *, hint: str = "nothing was started") -> None:
+    def __init__(
+        self,
+        what: str,
+        reasons: Sequence[str] = (),
+        *,
+        causes: Mapping[str, Sequence[str]] | None = None,
+        arms: int = 0,
+        hint: str = "nothing was started",
+    ) -> None:
         self.reasons = tuple(reasons)
+        self.causes = dict(causes or dict.fromkeys(self.reasons or (what,), ()))
+        self.arms = arms
         super().__init__("\n".join([what, *(f"  {reason}" for reason in self.reasons)]), hint=hint)
 
 
@@ -140,8 +154,18 @@ class Unreachable(HostError):
     pass
 
 
+class Scan(NamedTuple):
+    """Where `ssh-keyscan` finds a host's key, and the known_hosts file that lacks it."""
+
+    host: str
+    port: int
+    file: str
+
+
 class HostKeyError(HostError):
-    pass
+    """scan: of a host whose key is unknown, where ssh-keyscan can reach it."""
+
+    scan: Scan | None = None
 
 
 class LoginError(HostError):

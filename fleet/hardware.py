@@ -38,7 +38,8 @@ class Nic(Model):
 
 @dataclass(frozen=True)
 class Hardware:
-    """One machine as it was found. models: by folder, None where that took too long; scratch: free bytes by folder."""
+    """One machine as it was found. interfaces: ordinary ones, each like a device of its own name. models: by folder,
+    None where that took too long; scratch: free bytes by folder."""
 
     docker: DockerAccess
     sudo: bool = False
@@ -47,6 +48,7 @@ class Hardware:
     gpus: int = 0
     gpu: str = ""
     nics: tuple[Nic, ...] = ()
+    interfaces: tuple[Nic, ...] = ()
     models: dict[str, tuple[str, ...]] | None = field(default_factory=dict)
     scratch: dict[str, int] = field(default_factory=dict)
 
@@ -58,11 +60,20 @@ class Hardware:
     @property
     def addresses(self) -> dict[str, list[Nic]]:
         """Addresses of the fast network, and the devices that have each."""
-        found: dict[str, list[Nic]] = {}
-        for nic in self.active:
-            for address in nic.addresses:
-                found.setdefault(address, []).append(nic)
-        return found
+        return _by_address(self.active)
+
+    @property
+    def eligible(self) -> dict[str, list[Nic]]:
+        """The addresses that an operator may choose from: ordinary interfaces where no RDMA device has any."""
+        return self.addresses or _by_address(self.interfaces)
+
+
+def _by_address(nics: Iterable[Nic]) -> dict[str, list[Nic]]:
+    found: dict[str, list[Nic]] = {}
+    for nic in nics:
+        for address in nic.addresses:
+            found.setdefault(address, []).append(nic)
+    return found
 
 
 # --- GPUs -----------------------------------------------------------------------------------------------------------
@@ -141,12 +152,34 @@ ip -o addr show scope global 2>/dev/null
 true"""
 
 
-def _rdma(code: int, out: str, err: str) -> tuple[Nic, ...]:
-    rows = [line.split() for line in out.splitlines()]
-    held: dict[str, dict[str, list[str]]] = {}
+_CONTAINERS = re.compile(r"docker|br-|veth|virbr|cni|flannel|cali|podman|lxc")
+"""Interfaces of containers' and virtual machines' own networks begin so: no other host reaches their addresses."""
+
+Held = dict[str, dict[str, list[str]]]
+"""Addresses by interface and family."""
+
+
+def _held(rows: Iterable[Sequence[str]]) -> Held:
+    held: Held = {}
     for row in rows:
         if len(row) > 3 and row[2] in ("inet", "inet6") and _is_address(address := row[3].partition("/")[0]):
             held.setdefault(row[1].partition("@")[0], {}).setdefault(row[2], []).append(address)
+    return held
+
+
+def _network(code: int, out: str, err: str) -> tuple[tuple[Nic, ...], tuple[Nic, ...]]:
+    held = _held(line.split() for line in out.splitlines())
+    plain = (
+        Nic(name=name, active=True, interfaces=(name,), addresses=_addresses([name], held))
+        for name in held
+        if not _CONTAINERS.match(name)
+    )
+    return _rdma(code, out, err), tuple(plain)
+
+
+def _rdma(code: int, out: str, err: str) -> tuple[Nic, ...]:
+    rows = [line.split() for line in out.splitlines()]
+    held = _held(rows)
     found: dict[str, Nic] = {}
     for row in rows:
         if row[:1] != ["nic"] or len(row) < 3 or not _WORD.fullmatch(row[1]):
@@ -162,7 +195,7 @@ def _rdma(code: int, out: str, err: str) -> tuple[Nic, ...]:
     return tuple(sorted(found.values(), key=lambda nic: _natural(nic.name)))
 
 
-def _addresses(interfaces: Sequence[str], held: dict[str, dict[str, list[str]]]) -> tuple[str, ...]:
+def _addresses(interfaces: Sequence[str], held: Held) -> tuple[str, ...]:
     """The IPv4 addresses, or those of IPv6 where there is none."""
     for family in ("inet", "inet6"):
         found = [address for one in interfaces for address in held.get(one, {}).get(family, ())]
@@ -184,7 +217,8 @@ def _natural(name: str) -> list[tuple[str, int]]:
     return [(text, int(digits or 0)) for text, digits in re.findall(r"(\D*)(\d*)", name)]
 
 
-RDMA: Probe[tuple[Nic, ...]] = Probe(("env", "LC_ALL=C", "bash", "-c", _RDMA), _rdma)
+NETWORK: Probe[tuple[tuple[Nic, ...], tuple[Nic, ...]]] = Probe(("env", "LC_ALL=C", "bash", "-c", _RDMA), _network)
+"""The RDMA devices, and the ordinary interfaces with an address, each like a device of its own name."""
 
 
 def picked(nic: Nic, word: str) -> list[str]:

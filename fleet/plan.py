@@ -57,13 +57,17 @@ def build(
     arms, facts, options = _described(recipe, inventory, recipes_folder)
     chosen = [one for one in _choose(arms, arm, conc) if not conc or set(conc) & set(one.conc)]
     plans, reasons = [], []
+    causes: dict[str, list[str]] = {}
     for one in chosen:
         try:
             plans.append(_arm_plan(one, inventory, options, conc, trial))
         except PlanError as error:
-            reasons += [f"{_where(one)}arm {one.name}: {reason}" for reason in error.reasons or (error.what,)]
+            for reason in error.reasons or (error.what,):
+                reasons.append(f"{_where(one)}arm {one.name}: {reason}")
+                causes.setdefault(reason, []).append(one.name)
     if reasons:
-        raise PlanError(f"{recipe.key} cannot run on {inventory.path}", reasons)
+        what = f"{recipe.key} cannot run on {inventory.path}"
+        raise PlanError(what, reasons, causes=causes, arms=len(chosen))
     if not any(plan.points for plan in plans):
         raise PlanError(f"{recipe.key}: the plan is empty: no point is left to run")
     return _finish(recipe, inventory, plans, facts, trial)

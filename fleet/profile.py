@@ -55,10 +55,20 @@ def _fabric(host: Host, found: Hardware, wish: Wishes) -> dict[str, Any]:
 
 
 def addresses(found: Hardware, wish: Wishes) -> list[str]:
-    """The addresses of the fast network that are in question."""
+    """The addresses of the fast network that are in question: ordinary ones only as they are asked for."""
     if not wish.fabric:
         return list(found.addresses)
-    return list(dict.fromkeys(address for nic in found.active for address in picked(nic, wish.fabric)))
+    devices = found.active if found.addresses else found.interfaces
+    return list(dict.fromkeys(address for nic in devices for address in picked(nic, wish.fabric)))
+
+
+def eligible(found: Hardware) -> list[str]:
+    """What --fabric may choose: addresses with the device and the interface that have them."""
+    return [f"{address} ({_carrier(nics[0])})" for address, nics in found.eligible.items()]
+
+
+def _carrier(nic: Nic) -> str:
+    return " ".join(dict.fromkeys((nic.name, nic.interfaces[0])))
 
 
 def model_folder(host: Host, found: Hardware) -> str:
@@ -97,12 +107,10 @@ def hints(name: str, host: Host, found: Hardware, wish: Wishes, *, inventory: st
         yield f"RDMA devices without a link: {folded([nic.name for nic in found.nics])}"
     choices = addresses(found, wish)
     if len(choices) > 1 and (wish.fabric or host.fabric.address not in choices):
-        listed = ", ".join(
-            f"{address} ({nics[0].name} {nics[0].interfaces[0]})" for address, nics in _of(choices, found)
-        )
-        nic = found.addresses[choices[0]][0]
+        listed = ", ".join(f"{address} ({_carrier(nics[0])})" for address, nics in _of(choices, found))
+        nic = found.eligible[choices[0]][0]
         yield f"which address do its peers use? {listed}; type: {more} --fabric {nic.interfaces[0]}"
-    if found.active and not found.addresses:
+    if found.active and not found.addresses and not choices:
         yield f"no address on {folded([nic.name for nic in found.active])}: KV transfer would use the host's own"
     if wish.models and not (found.models or {}).get(wish.models):
         yield f"no model is in {wish.models}"
@@ -113,7 +121,7 @@ def hints(name: str, host: Host, found: Hardware, wish: Wishes, *, inventory: st
 
 
 def _of(choices: Sequence[str], found: Hardware) -> list[tuple[str, list[Nic]]]:
-    return [(address, nics) for address, nics in found.addresses.items() if address in choices]
+    return [(address, nics) for address, nics in found.eligible.items() if address in choices]
 
 
 def _model_hints(host: Host, found: Hardware, more: str) -> Iterator[str]:

@@ -7,8 +7,8 @@ import os
 import re
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from textwrap import wrap
 from typing import Any, Protocol, TextIO
@@ -26,6 +26,7 @@ from fleet.errors import FleetError
 from fleet.hardware import Hardware
 from fleet.model.hostrange import folded
 from fleet.model.inventory import Host
+from fleet.model.placement import remedy
 from fleet.progress import Progress
 from fleet.results import report
 from fleet.results.record import Record
@@ -211,29 +212,41 @@ def _machine_row(host: Host, found: Hardware) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Fit:
-    """A recipe on an inventory: the hosts of its runner, and what it comes to there or why it cannot run."""
+    """A recipe on an inventory: the hosts of its runner, and what it comes to there or why it cannot run. causes: with
+    the arms that each stops, none for the whole recipe."""
 
     key: str
     runner: str
     hosts: tuple[str, ...]
     arms: int = 0
     points: int = 0
-    reasons: tuple[str, ...] = ()
+    causes: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
 def fits(found: Sequence[Fit]) -> None:
-    """Recipes against hosts, then the reasons of those that cannot run."""
+    """Recipes against hosts, then each cause why some cannot run, once."""
     if not found:
         say("no recipe asks for a runner label of these hosts")
         return
     table(("recipe", "runner", "hosts", "runs"), map(_fit_row, found))
+    causes: dict[str, list[str]] = {}
     for fit in found:
-        for reason in fit.reasons:
-            say(f"{fit.key}: {reason}")
+        for cause, arms in fit.causes.items():
+            causes.setdefault(cause, []).append(_stopped(fit, arms))
+    for cause, stopped in causes.items():
+        say(f"{cause}\n  stops: {', '.join(stopped)}")
+        if write := remedy(cause):
+            say(f"  write: {write}")
+
+
+def _stopped(fit: Fit, arms: Sequence[str]) -> str:
+    """The arms are named where they are not all."""
+    some = 0 < len(arms) < fit.arms
+    return f"{fit.key} ({counted(len(arms), 'arm')} of {fit.arms}: {', '.join(arms)})" if some else fit.key
 
 
 def _fit_row(fit: Fit) -> tuple[str, ...]:
-    runs = "no" if fit.reasons else f"{counted(fit.arms, 'arm')}, {counted(fit.points, 'point')}"
+    runs = "no" if fit.causes else f"{counted(fit.arms, 'arm')}, {counted(fit.points, 'point')}"
     return fit.key, fit.runner, folded(fit.hosts) or "-", runs
 
 

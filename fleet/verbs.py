@@ -18,6 +18,7 @@ from fleet import difference, ui
 from fleet import plan as plans
 from fleet.docker import Container
 from fleet.errors import FleetError, HostError, Interrupted, PlanError, PreflightError, UsageError, shown
+from fleet.hosts import route
 from fleet.hosts.base import Outcome
 from fleet.lab import image, packages
 from fleet.lab.lab import Lab
@@ -54,9 +55,10 @@ def _inventory(settings: Settings, limit: Sequence[str]) -> Inventory:
 
 
 def read_inventory(path: Path) -> Inventory:
-    """Like `load.inventory`; for a path that is no file UsageError names the inventories that are there."""
+    """Like `load.inventory`, aliases of ssh_config with the address that peers use; for a path that is no file
+    UsageError names the inventories that are there."""
     if os.path.exists(path) and not os.path.isdir(path):
-        return load.inventory(path)
+        return route.with_peer_addresses(load.inventory(path))
     folder = path if os.path.isdir(path) else path.parent
     there = dict.fromkeys([*_inventories(folder), *_inventories(near(ROOT / "inventories"))])
     names = {one.name: one for one in reversed(there)}
@@ -475,6 +477,7 @@ def check_inventory(settings: Settings, *, limit: Sequence[str] = (), about: Seq
     """
     inventory = _inventory(settings, limit)
     found = [_fit(settings, inventory, key) for key in load.recipe_keys(settings.recipes)]
+    served, known = sum(not fit.causes for fit in found), len(found)
     shown = inventory
     if about:
         found = [fit for fit in found if set(fit.hosts) & set(about)]
@@ -485,9 +488,8 @@ def check_inventory(settings: Settings, *, limit: Sequence[str] = (), about: Seq
     ui.fits(found)
     for remark in remarks(shown):
         ui.say(f"note: {remark}")
-    served = sum(not fit.reasons for fit in found)
     there = counted(len(inventory.hosts), "host")
-    ui.say(f"{inventory.path} is sound: {there}, {served} of {len(found)} recipes can run on them")
+    ui.say(f"{inventory.path} is sound: {there}, {served} of {known} recipes can run on them")
     return None
 
 
@@ -525,8 +527,8 @@ def _fit(settings: Settings, inventory: Inventory, key: str) -> ui.Fit:
         names = [host.name for host in inventory.hosts if runner in host.runners]
         made = _plan(settings, inventory, key)
     except FleetError as error:
-        reasons = error.reasons if isinstance(error, PlanError) else ()
-        return ui.Fit(key, runner, tuple(names), reasons=tuple(reasons) or (error.what,))
+        causes, arms = (error.causes, error.arms) if isinstance(error, PlanError) else ({error.what: ()}, 0)
+        return ui.Fit(key, runner, tuple(names), arms=arms, causes=causes)
     return ui.Fit(key, runner, tuple(names), arms=len(made.arms), points=made.points)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import glob
+import ipaddress
 import os
 import shlex
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from pathlib import Path
 import paramiko
 
 from fleet.errors import HostError
+from fleet.model.inventory import Host, Inventory
 
 USER_CONFIG = "~/.ssh/config"
 SYSTEM_CONFIG = "/etc/ssh/ssh_config"
@@ -74,6 +76,41 @@ def resolve(
         known_hosts=tuple(os.path.expanduser(path) for path in shlex.split(files)),
         label=said.get("hostkeyalias") or (host if chosen_port == 22 else f"[{host}]:{chosen_port}"),
     )
+
+
+def with_peer_addresses(inventory: Inventory) -> Inventory:
+    """Every alias of ssh_config with its HostName as `fabric.address`, where the inventory gives none: no other host
+    can resolve an alias of ours. A lab's nodes resolve each other's names.
+
+    Raises HostError for an ssh_config that cannot be used.
+    """
+    if inventory.provision == "lab":
+        return inventory
+    hosts = tuple(_with_peer_address(host, inventory.ssh_config) for host in inventory.hosts)
+    return inventory.model_copy(update={"hosts": hosts})
+
+
+def _with_peer_address(host: Host, ssh_config: str | None) -> Host:
+    name = host.fast_address
+    if host.fabric.address or _ip(name):
+        return host
+    found = str(read_config(ssh_config).lookup(name).get("hostname", name))
+    if found.casefold() == name.casefold() or _only_here(found):
+        return host
+    return host.model_copy(update={"fabric": host.fabric.model_copy(update={"address": found})})
+
+
+def _ip(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        return ipaddress.ip_address(text)
+    except ValueError:
+        return None
+
+
+def _only_here(text: str) -> bool:
+    """The way into a tunnel: on another machine it leads elsewhere."""
+    address = _ip(text)
+    return address.is_loopback if address else text.casefold() == "localhost"
 
 
 def split_jump(spec: str) -> tuple[str | None, str, int | None]:

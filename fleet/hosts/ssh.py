@@ -11,6 +11,7 @@ import copy
 import logging
 import os
 import secrets
+import shlex
 import socket
 import struct
 import threading
@@ -22,7 +23,16 @@ from typing import Any, BinaryIO
 import fabric
 import paramiko
 
-from fleet.errors import CommandFailed, CommandTimeout, HostError, HostKeyError, Interrupted, LoginError, Unreachable
+from fleet.errors import (
+    CommandFailed,
+    CommandTimeout,
+    HostError,
+    HostKeyError,
+    Interrupted,
+    LoginError,
+    Scan,
+    Unreachable,
+)
 from fleet.hosts.archive import TAR_OK, tar_argv
 from fleet.hosts.base import (
     CHUNK,
@@ -38,7 +48,7 @@ from fleet.hosts.base import (
     quoted,
 )
 from fleet.hosts.route import Route, resolve, split_jump
-from fleet.hosts.trust import KnownHosts, Untrusted
+from fleet.hosts.trust import KnownHosts, Untrusted, keyscan
 
 SESSIONS = 8
 """Channels on one connection, before another is opened. sshd's MaxSessions is 10; two stay free to end commands."""
@@ -632,26 +642,41 @@ class SSH(Calls):
             return problem
         kind, what, hint = self._reason(problem)
         error = kind(what, where=self.name, hint=hint or self._hint(["true"]))
+        if isinstance(error, HostKeyError) and isinstance(problem, Untrusted) and not problem.changed:
+            error.scan = scan_of(self.route)
         error.__cause__ = problem
         return error
 
     def _reason(self, problem: BaseException) -> tuple[type[HostError], str, str]:
         route, text = self.route, str(problem)
         if isinstance(problem, Untrusted):
-            return HostKeyError, f"{problem} at {route}", "" if problem.changed else self._trust_hint()
+            return HostKeyError, f"{problem} at {route}", self._trust_hint(problem)
         if isinstance(problem, paramiko.ssh_exception.IncompatiblePeer) and "host key" in text:
-            return HostKeyError, f"the host shows no key of the kind on record at {route}: {text}", ""
+            return HostKeyError, f"the host shows no key of the kind on record at {route}: {text}", self._forget_hint()
         if isinstance(problem, Refused):
             return LoginError, f"login refused at {route}: {text.rstrip('.').lower()}; {self._keys_tried()}", ""
         if isinstance(problem, socket.gaierror):
             return Unreachable, f"name unknown: {route.host} ({problem.strerror})", ""
         return Unreachable, f"{spoken(problem, self.connect_timeout)} at {route}", ""
 
-    def _trust_hint(self) -> str:
+    def _trust_hint(self, problem: Untrusted) -> str:
+        if problem.changed:
+            return "" if problem.revoked else self._forget_hint()
+        scan = scan_of(self.route)
+        line = f"compare the fingerprint with the host's own, then trust it:  {self.ssh_line(['true'])}"
+        return f"{line}\nor:  {keyscan([scan])}" if scan else line
+
+    def _forget_hint(self) -> str:
+        """How the keys on record are taken out of each file that has one."""
         route = self.route
-        return (
-            f"compare the fingerprint with the host's own, then trust it:  {self.ssh_line(['true'])}\n"
-            f"or:  ssh-keyscan -p {route.port} {route.host} >> {route.known_hosts[0]}"
+        files = dict.fromkeys(entry.file for entry in KnownHosts(route.label, route.known_hosts).known)
+        lines = [shlex.join(["ssh-keygen", "-R", route.label, *_unless_default(file)]) for file in files]
+        return "\n".join(
+            [
+                "if the machine was installed anew, take its old key out and trust the new one:",
+                *(f"  {line}" for line in lines),
+                f"  {self.ssh_line(['true'])}",
+            ]
         )
 
     def _keys_tried(self) -> str:
@@ -660,6 +685,17 @@ class SSH(Calls):
         if os.environ.get("SSH_AUTH_SOCK"):
             tried.append("the agent's" if agent_answers() else "no agent: the one in SSH_AUTH_SOCK does not answer")
         return f"keys tried: {', '.join(tried) or 'none'}"
+
+
+def scan_of(route: Route) -> Scan | None:
+    """None behind a jump host: ssh-keyscan knows no way around."""
+    if route.jumps or route.proxy_command:
+        return None
+    return Scan(route.host, route.port, route.known_hosts[0])
+
+
+def _unless_default(file: str) -> list[str]:
+    return [] if file == os.path.expanduser("~/.ssh/known_hosts") else ["-f", file]
 
 
 def spoken(problem: BaseException, seconds: float) -> str:

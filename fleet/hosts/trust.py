@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import fnmatch
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
 import paramiko
+
+from fleet.errors import Scan
 
 
 @dataclass(frozen=True)
@@ -25,9 +28,10 @@ class Known:
 class Untrusted(Exception):
     """Why a host key is refused. `changed` is False where no key at all is on record."""
 
-    def __init__(self, why: str, *, changed: bool) -> None:
+    def __init__(self, why: str, *, changed: bool, revoked: bool = False) -> None:
         super().__init__(why)
         self.changed = changed
+        self.revoked = revoked
 
 
 class KnownHosts(paramiko.MissingHostKeyPolicy):  # type: ignore[misc]
@@ -46,7 +50,7 @@ class KnownHosts(paramiko.MissingHostKeyPolicy):  # type: ignore[misc]
         """Raises Untrusted unless the key is on record."""
         same = [entry for entry in self.known if entry.key == key.get_base64()]
         if any(entry.revoked for entry in same):
-            raise Untrusted(f"the host key {key.fingerprint} is revoked in {same[0].file}", changed=True)
+            raise Untrusted(f"the host key {key.fingerprint} is revoked in {same[0].file}", changed=True, revoked=True)
         if same:
             self.accepted = True
             return
@@ -68,6 +72,17 @@ class KnownHosts(paramiko.MissingHostKeyPolicy):  # type: ignore[misc]
         """The key algorithms not to negotiate: those of kinds that are not on record. None, where nothing is."""
         kinds = {entry.kind for entry in self.known if not entry.revoked}
         return [name for name in offered if kind_of(name) not in kinds] if kinds else []
+
+
+def keyscan(scans: Sequence[Scan]) -> str:
+    """One line for all hosts of a port and a file."""
+    found: dict[tuple[int, str], list[str]] = {}
+    for scan in dict.fromkeys(scans):
+        found.setdefault((scan.port, scan.file), []).append(scan.host)
+    return "\n".join(
+        f"{shlex.join(['ssh-keyscan', *([] if port == 22 else ['-p', str(port)]), *hosts])} >> {shlex.quote(file)}"
+        for (port, file), hosts in found.items()
+    )
 
 
 def kind_of(algorithm: str) -> str:

@@ -39,6 +39,8 @@ def place(arm: Arm, inventory: Inventory, *, spans: bool = True) -> Placement:
     if _NO_HOST in reasons:
         reasons = [reason for reason in reasons if reason != _NO_HOST]
         reasons.append(_too_few(arm, needed, hosts))
+    if any(host.gpus < 1 and host not in free for host in hosts):
+        reasons.append(_no_gpus(hosts))
     reasons += [reason for workers in arm.workers for reason in _nodes(workers, seats)]
     if reasons:
         raise PlanError(_head(arm), list(dict.fromkeys(reasons)))
@@ -55,6 +57,17 @@ def consumes(arm: Arm) -> tuple[str, ...]:
 
 
 _NO_HOST = "no host left"
+_NO_RUNNER = "no host answers to runner"
+_NO_GPUS = "no GPUs in the inventory"
+
+
+def remedy(reason: str) -> str:
+    """What to write into the inventory against a reason of `place`; "" for those that lie elsewhere."""
+    if reason.startswith(_NO_RUNNER):
+        return f"runners: [{reason.removeprefix(_NO_RUNNER).split()[0]}] at the hosts that should run them"
+    if reason.endswith(_NO_GPUS):
+        return "gpus: 8, accelerator: rocm (or cuda) at these hosts, as many as they have"
+    return ""
 
 
 def _sizes(workers: Workers) -> Iterator[str]:
@@ -68,7 +81,13 @@ def _no_runner(arm: Arm, inventory: Inventory) -> str:
     known = sorted({runner for host in inventory.hosts for runner in host.runners})
     answer = ", ".join(known) if known else "no runner at all"
     near = did_you_mean(arm.runner, known)
-    return f"no host answers to runner {arm.runner} (hosts of {inventory.path} answer to: {answer}){near}"
+    return f"{_NO_RUNNER} {arm.runner} (hosts of {inventory.path} answer to: {answer}){near}"
+
+
+def _no_gpus(hosts: list[Host]) -> str:
+    """Names all that have none, so that arms that meet some of them have one reason."""
+    bare = [host.name for host in hosts if host.gpus < 1]
+    return f"{', '.join(bare)} {'has' if len(bare) == 1 else 'have'} {_NO_GPUS}"
 
 
 def _seat_worker(workers: Workers, rank: int, free: list[Host], reasons: list[str], spans: bool) -> list[Seat]:
@@ -78,7 +97,6 @@ def _seat_worker(workers: Workers, rank: int, free: list[Host], reasons: list[st
         return []
     first, need = free[0], workers.gpus_each
     if first.gpus < 1:
-        reasons.append(f"{workers.role} {rank}: {first.name} has no GPUs in the inventory")
         free.pop(0)
         return []
     span = ceil(need / first.gpus)

@@ -27,6 +27,7 @@ def look(machine: Machine, models: Sequence[str] = ()) -> Hardware:
     access = plain if plain.usable else machine.probe(probes.docker_access(sudo=True))
     prefix, cause = probes.docker_prefix(plain, access)
     kind, count, gpu = _gpus(machine)
+    nics, interfaces = machine.probe(hardware.NETWORK)
     return Hardware(
         docker=access,
         sudo=bool(prefix),
@@ -34,7 +35,8 @@ def look(machine: Machine, models: Sequence[str] = ()) -> Hardware:
         accelerator=kind,
         gpus=count,
         gpu=gpu,
-        nics=machine.probe(hardware.RDMA),
+        nics=nics,
+        interfaces=interfaces,
         models=_models(machine, [*models, machine.host.models]),
         scratch=machine.probe(hardware.scratch(machine.host.scratch)),
     )

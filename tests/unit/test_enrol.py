@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fleet import enrol, provision, verbs
-from fleet.errors import CommandTimeout, FileFaults, Unreachable, UsageError
+from fleet.errors import CommandTimeout, FileFaults, HostKeyError, Scan, Unreachable, UsageError
 from fleet.hosts import route
 from fleet.hosts.base import Transport
 from fleet.hosts.fake import Answers, Fake
@@ -353,8 +353,30 @@ def test_one_that_fails_does_not_keep_the_others(desk: Settings, lab: Lab, capsy
 
 def test_all_fail(desk: Settings, lab: Lab, capsys: Captured) -> None:
     assert add(desk, "gone") == 3
-    assert capsys.readouterr().out == ""
+    said = capsys.readouterr()
+    assert (said.out, said.err) == ("", "gone: name unknown\ntry:  ssh gone true\nnothing was written\n")
     assert desk.inventory.read_text() == FILE
+
+
+def test_unknown_keys_of_several_hosts_are_one_line(desk: Settings, lab: Lab, capsys: Captured) -> None:
+    for number, port in ((5, 22), (6, 22), (7, 2222)):
+        error = HostKeyError("the host key is unknown", where=f"mi355x-0{number}", hint="trust it: one")
+        error.scan = Scan(f"192.0.2.{number}", port, "/home/a b/known_hosts")
+        lab.boxes[f"mi355x-0{number}"].fake.script = [(lambda _: True, error)]
+    assert add(desk, "mi355x-[05-07]", "gone") == 3
+    assert capsys.readouterr().err.splitlines() == [
+        "mi355x-05: the host key is unknown",
+        "mi355x-06: the host key is unknown",
+        "mi355x-07: the host key is unknown",
+        "gone: name unknown",
+        "try:  ssh gone true",
+        "compare the fingerprints with the hosts' own, then trust them all:",
+        "ssh-keyscan 192.0.2.5 192.0.2.6 >> '/home/a b/known_hosts'",
+        "ssh-keyscan -p 2222 192.0.2.7 >> '/home/a b/known_hosts'",
+        "nothing was written",
+    ]
+    assert add(desk, "mi355x-05") == 3
+    assert capsys.readouterr().err == "mi355x-05: the host key is unknown\ntrust it: one\nnothing was written\n"
 
 
 def test_a_mount_that_hangs_keeps_no_host_out(desk: Settings, lab: Lab, capsys: Captured) -> None:
@@ -375,6 +397,30 @@ def test_the_same_machine_under_another_name(desk: Settings, lab: Lab, capsys: C
     assert "spare: the same machine as mi355x-02: 192.0.2.12 port 22\n" in told
     assert "new2: the same machine as new: 192.0.2.99 port 22\n" in told
     assert [host.name for host in lab.met[0].hosts] == ["new"]
+
+
+# --------------------------------------------------------------------- no GPUs
+
+
+def test_hosts_without_gpus_are_told_once_with_what_to_write(desk: Settings, lab: Lab, capsys: Captured) -> None:
+    path = desk.inventory.with_name("new.yaml")
+    for name in ("mi355x-01", "mi355x-02", "mi355x-03"):
+        lab.boxes[name].drivers = ""
+        lab.boxes[name].docker = (1, "", "permission denied")
+        lab.boxes[name].models = "/models\t\n"
+    lab.boxes["mi355x-03"].models = CommandTimeout("did not end within 30 s", where="mi355x-03")
+    lab.boxes["mi355x-02"].models = CommandTimeout("did not end within 30 s", where="mi355x-02")
+    settings = desk.model_copy(update={"inventory": path})
+    assert add(settings, "mi355x-[01-03]") is None
+    told = capsys.readouterr().out
+    line = "no GPUs found on mi355x-[01-03]; if they have some write: gpus: 8, accelerator: rocm (or cuda)"
+    assert f"{line}, runners: [mi355x]\n" in told
+    assert told.count("no GPUs found") == told.count("Docker cannot be used") == 1
+    more = f"invoke inventory.add --inventory {path} --host 'mi355x-[02-03]' --update --models DIR"
+    assert f"mi355x-[02-03]: looking for models took more than 10 s; where are they? type: {more}\n" in told
+    assert "is sound: 3 hosts, 0 of 4 recipes can run on them\n" in told
+    assert add(settings, "mi355x-[01-03]", runners=["x"], update=True) is None
+    assert f"{line}\n" in capsys.readouterr().out
 
 
 # --------------------------------------------------------------------- the fast network
@@ -403,6 +449,23 @@ def test_a_network_that_a_host_has_not(desk: Settings, lab: Lab, capsys: Capture
         "mi355x-06: --fabric ens2 fits none of its RDMA devices with a link\nthere are: 198.51.100.6 (rdma0 ens1)\n"
     )
     assert "mi355x-06" not in desk.inventory.read_text()
+
+
+def test_ordinary_interfaces_where_there_is_no_rdma(desk: Settings, lab: Lab, capsys: Captured) -> None:
+    for number in (5, 6):
+        lab.boxes[
+            f"mi355x-0{number}"
+        ].rdma = f"2: eth0    inet 192.0.2.{number}/24\n3: eth1    inet 10.0.0.{number}/24\n"
+    assert add(desk, "mi355x-05", fabric="10.0.0.0/24") is None
+    assert add(desk, "mi355x-06", fabric="eth1") is None
+    found = {host.name: host.fabric for host in load.inventory(desk.inventory).hosts}
+    assert (found["mi355x-05"], found["mi355x-06"]) == (Fabric(address="10.0.0.5"), Fabric(address="10.0.0.6"))
+    capsys.readouterr()
+    assert add(desk, "mi355x-06", update=True, fabric="eth9") == 3
+    assert capsys.readouterr().err == (
+        "mi355x-06: --fabric eth9 fits none of its interfaces\nthere are: 192.0.2.6 (eth0), 10.0.0.6 (eth1)\n"
+        "nothing was written\n"
+    )
 
 
 # --------------------------------------------------------------------- what is refused

@@ -287,10 +287,42 @@ def test_a_recipe_whose_runner_finds_no_host(desk: Settings, capsys: Captured) -
     assert verbs.check_inventory(desk, limit=["rack1"]) is None
     told = capsys.readouterr().out
     known = f"(hosts of {desk.inventory} answer to: mi355x, mi355x-disagg)"
-    assert f"arm tp8-1k1k: no host answers to runner mi300x {known}" in told
+    assert (
+        f"no host answers to runner mi300x {known}; did you mean mi355x?\n  stops: {VLLM}, {VLLM}-mtp\n"
+        "  write: runners: [mi300x] at the hosts that should run them\n"
+    ) in told
+    assert told.count("no host answers") == 1
     assert [VLLM, "mi300x", "-", "no"] in [line.split() for line in told.splitlines()]
     assert f"{MTP}.yaml: 2 faults" in told or f"{MTP}.yaml: 1 fault" in told
     assert "is sound: 2 hosts, " in told
+
+
+def test_one_cause_of_many_recipes_is_told_once(desk: Settings, capsys: Captured) -> None:
+    desk.inventory.write_text("all:\n  vars: {runners: [mi355x]}\n  hosts: {'gpu-[1-3]': }\n")
+    assert verbs.check_inventory(desk) is None
+    told = capsys.readouterr().out
+    keys = ", ".join(load.recipe_keys(desk.recipes))
+    assert (
+        f"gpu-1, gpu-2, gpu-3 have no GPUs in the inventory\n  stops: {keys}\n"
+        "  write: gpus: 8, accelerator: rocm (or cuda) at these hosts, as many as they have\n"
+    ) in told
+    assert told.count(" have no GPUs") == 1
+    assert told.count(" stops: ") == 1
+
+
+def test_arms_are_named_where_not_all_are_stopped(capsys: Captured) -> None:
+    ui.fits(
+        [
+            ui.Fit("k1", "r", ("n1",), arms=3, causes={"too few": ("a", "c")}),
+            ui.Fit("k2", "r", ("n1",), arms=1, causes={"too few": ("a",), "odd": ()}),
+        ]
+    )
+    assert capsys.readouterr().out.splitlines()[3:] == [
+        "too few",
+        "  stops: k1 (2 arms of 3: a, c), k2",
+        "odd",
+        "  stops: k2",
+    ]
 
 
 def test_a_faulty_inventory_is_only_its_faults(desk: Settings, capsys: Captured) -> None:

@@ -26,18 +26,25 @@ nic mlx5_0 ACTIVE
 5: bond0    inet6 2001:db8::14/64 scope global \\       valid_lft forever
 7: ens10@if3    inet6 2001:db8::10/64 scope global \\       valid_lft forever
 8: ens3    inet nonsense scope global
+9: docker0    inet 172.17.0.1/16 brd 172.17.255.255 scope global docker0
+10: br-1f2e    inet 172.18.0.1/16 scope global br-1f2e
 """
 
 
 def test_rdma_devices_and_the_addresses_on_top_of_them() -> None:
-    assert hardware.RDMA.parse(0, RDMA, "") == (
+    nics, interfaces = hardware.NETWORK.parse(0, RDMA, "")
+    assert nics == (
         Nic(name="mlx5_0", active=True),
         Nic(name="rdma0", active=True, interfaces=("ens1", "bond0"), addresses=("198.51.100.14",)),
         Nic(name="rdma1", active=True, interfaces=("ens2", "bond0"), addresses=("198.51.100.14",)),
         Nic(name="rdma2", active=False, interfaces=("ens3",)),
         Nic(name="rdma10", active=True, interfaces=("ens10",), addresses=("2001:db8::10",)),
     )
-    assert hardware.RDMA.parse(0, "", "") == ()
+    assert interfaces == tuple(
+        Nic(name=name, active=True, interfaces=(name,), addresses=(address,))
+        for name, address in [("eth0", "10.0.0.4"), ("bond0", "198.51.100.14"), ("ens10", "2001:db8::10")]
+    )
+    assert hardware.NETWORK.parse(0, "", "") == ((), ())
 
 
 @pytest.mark.parametrize(
@@ -181,6 +188,10 @@ def test_what_the_inventory_should_say(host: Host, changes: dict[str, Any], expe
 
 
 BOTH = ["rdma0", "rdma1"]
+ETH = (
+    Nic(name="eth0", active=True, interfaces=("eth0",), addresses=("192.0.2.1",)),
+    Nic(name="eth1", active=True, interfaces=("eth1",), addresses=("10.0.0.1",)),
+)
 PARTS = [
     (NEW, {"nics": (R0, R1)}, Wishes(), "fabric", {"nics": BOTH}),
     (NEW, {"nics": (R0, R1)}, Wishes(fabric="ens2"), "fabric", {"address": "198.51.101.1", "nics": BOTH}),
@@ -189,6 +200,10 @@ PARTS = [
     (Host(name="n", fabric=Fabric(address="10.9.9.9", nics=("rdma0",))), {}, Wishes(), "fabric",
      {"address": "198.51.100.1", "nics": ["rdma0"]}),
     (FULL, {"nics": (DOWN,)}, Wishes(), "fabric", None),
+    (NEW, {"nics": (), "interfaces": ETH}, Wishes(), "fabric", None),
+    (NEW, {"nics": (), "interfaces": ETH}, Wishes(fabric="eth1"), "fabric", {"address": "10.0.0.1"}),
+    (NEW, {"nics": (DOWN,), "interfaces": ETH}, Wishes(fabric="10.0.0.0/24"), "fabric", {"address": "10.0.0.1"}),
+    (NEW, {"nics": (R0,), "interfaces": ETH}, Wishes(fabric="eth1"), "fabric", {"nics": ["rdma0"]}),
     (NEW, {}, Wishes(models="/m"), "models", "/m"),
     (NEW, {"models": {"/models": ("A",), "/data/models": ("A", "B")}}, Wishes(), "models", None),
     (NEW, {"models": None}, Wishes(), "models", None),
@@ -220,6 +235,9 @@ HINTS = [
       "invoke inventory.add --inventory i.yaml --host n1 --update --fabric ens1"]),
     ({"nics": (R0, R1)}, Wishes(fabric="rdma1"), []),
     ({"nics": (DOWN,)}, Wishes(), ["RDMA devices without a link: rdma2"]),
+    ({"nics": (), "interfaces": ETH}, Wishes(fabric="0.0.0.0/0"),
+     ["which address do its peers use? 192.0.2.1 (eth0), 10.0.0.1 (eth1); type: "
+      "invoke inventory.add --inventory i.yaml --host n1 --update --fabric eth0"]),
     ({"nics": (Nic(name="r", active=True),)}, Wishes(), ["no address on r: KV transfer would use the host's own"]),
     ({"gpu": ""}, Wishes(), ["the driver does not say what its GPUs are; write gpu: and runners: by hand"]),
     ({"models": {}}, Wishes(), ["no model found in the usual folders; where are they? type: "

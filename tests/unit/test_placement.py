@@ -4,7 +4,7 @@ import pytest
 
 from fleet.errors import PlanError
 from fleet.model.arm import Arm, Workers
-from fleet.model.placement import consumes, place
+from fleet.model.placement import consumes, place, remedy
 from tests import build
 
 
@@ -110,9 +110,19 @@ def test_nodes_that_do_not_fit_the_workers():
 
 
 def test_a_host_without_gpus_serves_nothing():
-    assert reasons(build.arm(1), build.host(1, gpus=0), build.host(2), build.host(3))[0] == (
-        "prefill 0: n1 has no GPUs in the inventory"
+    assert reasons(build.arm(1), build.host(1, gpus=0), build.host(2), build.host(3)) == (
+        "n1 has no GPUs in the inventory",
     )
+    bare = [build.host(number, gpus=0) for number in (1, 2, 3, 4)]
+    assert reasons(build.arm(), *bare) == ("n1, n2, n3, n4 have no GPUs in the inventory",)
+    spare = build.inventory(build.host(1), build.host(2), build.host(3, gpus=0))
+    assert [host.name for host in place(build.arm(1), spare).hosts] == ["n1", "n2"]
+
+
+def test_what_to_write_against_a_reason():
+    assert remedy("n1 has no GPUs in the inventory").startswith("gpus: 8, accelerator: rocm (or cuda) ")
+    assert remedy(reasons(build.arm(runner="gb200"), build.host(1))[0]).startswith("runners: [gb200] ")
+    assert remedy("3 hosts needed") == ""
 
 
 def test_the_message_says_where_the_arm_is_written():

@@ -686,6 +686,7 @@ def test_an_unknown_key_is_refused_whatever_ssh_config_says(tmp_path: Path, host
     assert f"the host key is unknown: no key of [127.0.0.1]:{server.port} in {empty}" in caught.value.what
     assert shown in caught.value.what
     assert f"ssh-keyscan -p {server.port} 127.0.0.1 >> {empty}" in caught.value.hint
+    assert caught.value.scan == ("127.0.0.1", server.port, str(empty))
     assert not empty.exists()
 
 
@@ -694,16 +695,30 @@ def test_a_changed_key_is_refused(tmp_path: Path, host: Host, server: Sshd) -> N
         label = f"[127.0.0.1]:{server.port}"
         wrong = tmp_path / "known_hosts"
         wrong.write_text(f"# comment\n{label} {' '.join((other.folder / 'hostkey.pub').read_text().split()[:2])}\n")
-        with pytest.raises(HostKeyError, match=f"the host key has changed: .* on record at {wrong}:2"):
+        with pytest.raises(HostKeyError, match=f"the host key has changed: .* on record at {wrong}:2") as caught:
             host(known_hosts=str(wrong)).run(["true"])
+        line = f"ssh-keygen -R '{label}' -f {wrong}"
+        assert f"  {line}\n" in caught.value.hint
+        assert caught.value.scan is None
+        subprocess.run(shlex.split(line), check=True, timeout=10, capture_output=True)
+        assert wrong.read_text() == "# comment\n"
+
+
+def test_a_changed_key_of_the_operators_own_file(home: Path, host: Host, server: Sshd) -> None:
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(home / "k")], check=True, timeout=20)
+    (home / ".ssh/known_hosts").write_text(f"[127.0.0.1]:{server.port} {(home / 'k.pub').read_text()}")
+    with pytest.raises(HostKeyError, match="the host key has changed") as caught:
+        host(known_hosts=None).run(["true"])
+    assert f"  ssh-keygen -R '[127.0.0.1]:{server.port}'\n" in caught.value.hint
 
 
 def test_a_key_of_another_kind_on_record_is_a_changed_key(tmp_path: Path, host: Host, server: Sshd) -> None:
     subprocess.run(["ssh-keygen", "-q", "-t", "ecdsa", "-N", "", "-f", str(tmp_path / "ec")], check=True, timeout=20)
     known = tmp_path / "known_hosts"
     known.write_text(f"[127.0.0.1]:{server.port} {(tmp_path / 'ec.pub').read_text()}")
-    with pytest.raises(HostKeyError, match="no key of the kind on record"):
+    with pytest.raises(HostKeyError, match="no key of the kind on record") as caught:
         host(known_hosts=str(known)).run(["true"])
+    assert f"ssh-keygen -R '[127.0.0.1]:{server.port}' -f {known}" in caught.value.hint
 
 
 def test_the_kind_on_record_is_asked_for(tmp_path: Path, host: Host) -> None:
@@ -729,8 +744,9 @@ def test_a_revoked_key_is_refused(tmp_path: Path, host: Host, server: Sshd) -> N
     known = tmp_path / "known_hosts"
     line = server.known_hosts.read_text()
     known.write_text(f"{line}@revoked {line}")
-    with pytest.raises(HostKeyError, match="revoked"):
+    with pytest.raises(HostKeyError, match="revoked") as caught:
         host(known_hosts=str(known)).run(["true"])
+    assert "ssh-keygen" not in caught.value.hint
 
 
 # ---------------------------------------------------------------------------- login
