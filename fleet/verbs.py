@@ -5,7 +5,6 @@ Each returns an exit code (None is 0) or raises a FleetError. `settings` carries
 
 from __future__ import annotations
 
-import json as jsons
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
@@ -122,12 +121,12 @@ def plan(
 
 def _stored_plan(folder: RunFolder) -> tuple[difference.Listed, str]:
     """The plan a run was started with, and its config key."""
-    try:
-        told = jsons.loads(folder.plan_json.read_text())
-        return difference.of_json(told), str(told["key"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        why = "is not there" if isinstance(error, FileNotFoundError) else f"cannot be read: {error}"
-        raise FleetError(f"the plan of this run {why}", where=str(folder.plan_json)) from None
+    others = [name for name in store.runs(folder.path.parent) if name != folder.name][-5:]
+    hint = f"another run: invoke plan --diff {others[-1]}\nruns here: {'  '.join(others)}" if others else ""
+    return folder.planned(
+        lambda told: (difference.of_json(told), str(told["key"])),
+        hint=hint or "no other run is here; the plan of now: invoke plan --config KEY",
+    )
 
 
 def sweep(

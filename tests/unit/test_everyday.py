@@ -13,10 +13,11 @@ import pytest
 
 from fleet import plan as plans
 from fleet import provision, ui, verbs
-from fleet.errors import CommandFailed, FileFaults, FleetError, HostError, PreflightError, Unreachable, UsageError
+from fleet.errors import CommandFailed, FileFaults, HostError, PreflightError, Unreachable, UsageError
 from fleet.hosts.fake import Fake
 from fleet.model import load
 from fleet.results import lastfailed
+from fleet.results.store import RunFolder
 from fleet.settings import Settings, near
 from fleet.stages import follow as follows
 from fleet.stages import monitor
@@ -210,13 +211,34 @@ def test_diff_refuses(desk: Settings) -> None:
         verbs.plan(desk, diff=RUN, json=True)
     with pytest.raises(UsageError, match="no run 'yesterday'"):
         verbs.plan(desk, diff="yesterday")
-    for text in ("{", "[]", "{}"):
-        (desk.results / RUN / "plan.json").write_text(text)
-        with pytest.raises(FleetError, match="plan of this run cannot be read"):
-            verbs.plan(desk, diff=RUN)
     (desk.results / RUN / "plan.json").unlink()
-    with pytest.raises(FleetError, match="plan of this run is not there"):
+    with pytest.raises(UsageError, match="plan of this run is not there"):
         verbs.plan(desk, diff=RUN)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        b"", b"{", b"[]", b"{}", b"null", b"\xff", b"[" * 100_000, b'{"steps": [1]}',
+        b'{"steps": [], "inventory": {"hosts": 1}, "key": "k", "hash6": "h"}',
+        b'{"steps": [{"argv": 1}], "inventory": {"hosts": []}, "key": "k", "hash6": "h"}',
+    ],
+    ids=range(10),
+)  # fmt: skip
+def test_a_damaged_plan_is_named_with_the_runs_nearby(desk: Settings, damage: bytes) -> None:
+    path = desk.results / RUN / "plan.json"
+    path.write_bytes(damage)
+    what = f"{path}: the run's plan.json is not a plan (damaged?)\n"
+    with pytest.raises(UsageError) as alone:
+        verbs.plan(desk, diff=RUN)
+    assert str(alone.value) == f"{what}no other run is here; the plan of now: invoke plan --config KEY"
+    other = RUN.replace("20261130", "20261129")
+    (desk.results / other).mkdir()
+    with pytest.raises(UsageError) as beside:
+        verbs.plan(desk, diff=RUN)
+    assert str(beside.value) == f"{what}another run: invoke plan --diff {other}\nruns here: {other}"
+    with pytest.raises(UsageError, match=re.escape("not a plan (damaged?)\nits logs of all hosts: leave --host out")):
+        RunFolder(path.parent).hosts("a", "decode0")
 
 
 # --------------------------------------------------------------------- what is a trial
