@@ -271,7 +271,7 @@ def logs(
         with suppress(*[UsageError] if errors else []):
             found = _saved_logs(store.open(settings.results, run or store.LATEST), host, role, tail)
     for title, text in found:
-        ui.say(f"==> {title}\n{text.rstrip()}")
+        ui.say(f"==> {title}\n{ui.visible(text.rstrip())}")
     if not found and not errors:
         raise UsageError("no log fits", hint=f"what runs: invoke ps; what is kept: {settings.results / 'latest/logs'}")
     return max((error.exit_code for error in errors), default=None)

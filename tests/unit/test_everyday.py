@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import sys
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
@@ -70,6 +71,35 @@ def test_all_say_the_same(hosts: Hosts, settings: Settings, capsys: Captured) ->
     assert verbs.execute(settings, cmd="uptime", limit=["node*:!node4"]) == 0
     assert capsys.readouterr().out == "==> node[1-3]  (all 3)\nup 9 days\n"
     assert hosts["node4"].calls == hosts["login"].calls == []
+
+
+STEERING = "\x1b]0;owned\x07\x1b[31mred\x1b[0m\tx\n10%\r20%\r\nend\x9b2J\x08\n"
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_what_steers_a_terminal_is_left_out_on_one(
+    hosts: Hosts, settings: Settings, capsys: Captured, monkeypatch: pytest.MonkeyPatch, terminal: bool
+) -> None:
+    hosts["node1"].script = [("uptime", STEERING)]
+    hosts["node2"].script = [("uptime", HostError("\x1b[2Jlost", where="node2"))]
+    monkeypatch.setenv("CI", "1")  # no progress is drawn
+    for stream in (sys.stdout, sys.stderr):
+        monkeypatch.setattr(stream, "isatty", lambda: terminal)
+    assert verbs.execute(settings, cmd="uptime", limit=["node[1-2]"]) == 3
+    said = capsys.readouterr()
+    assert said.out == "==> node1\n" + ("red\tx\n20%\nend2J\n" if terminal else STEERING)
+    assert said.err == ("node2: lost\n" if terminal else "node2: \x1b[2Jlost\n")
+
+
+def test_saved_logs_steer_no_terminal(settings: Settings, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verbs, "_running_logs", lambda *_: ([], []))
+    log = settings.results / "20261130-210405-k-7f3a9c" / "logs" / "a" / "decode0.log"
+    log.parent.mkdir(parents=True)
+    log.write_text("\x1b[31mred\x1b[0m\n")
+    for terminal, text in ((True, "red"), (False, "\x1b[31mred\x1b[0m")):
+        monkeypatch.setattr(sys.stdout, "isatty", lambda terminal=terminal: terminal)
+        verbs.logs(settings, run=log.parents[2].name)
+        assert capsys.readouterr().out == f"==> logs/a/decode0.log\n{text}\n"
 
 
 @pytest.mark.parametrize(("code", "worst"), [(0, 3), (2, 3), (4, 4), (255, 255), (-1, 3)])
