@@ -68,10 +68,7 @@ def yaml_files(root: Path, runtime: str = "") -> list[Path]:
 
 def document(path: Path) -> Document | None:
     """What is written there, its faults included; None where there is nothing. Raises FileFaults."""
-    try:
-        lines = path.read_bytes().splitlines()
-    except OSError:
-        lines = [b"?"]
+    lines = yamlfile.content(path).splitlines()
     return None if all(line.strip()[:1] in (b"", b"#") for line in lines) else yamlfile.parse(path)
 
 

@@ -34,7 +34,7 @@ from fleet.stages import everyone
 from fleet.stages import health as healths
 from fleet.stages.health import Health, HostHealth, ServiceHealth
 from fleet.stages.preflight import Findings
-from fleet.timeline import Told
+from fleet.timeline import Told, seen
 from fleet.words import counted
 
 WIDTH = 100
@@ -55,7 +55,14 @@ def say(text: str) -> None:
 
 
 def complain(error: FleetError | str) -> None:
-    print(str(error), file=sys.stderr, flush=True)
+    print(visible(str(error), sys.stderr), file=sys.stderr, flush=True)
+
+
+def visible(text: str, stream: TextIO | None = None) -> str:
+    """What hosts said, for stdout: on a terminal without what would steer it, elsewhere as it is."""
+    if not (stream or sys.stdout).isatty():
+        return text
+    return "\n".join(map(seen, text.split("\n")))
 
 
 def as_json(value: Any) -> None:
@@ -175,7 +182,7 @@ def groups(found: Sequence[everyone.Group], *, asked: int) -> None:
 def group_text(group: everyone.Group, *, asked: int) -> str:
     count = "" if len(group.hosts) == 1 else f"  ({'all ' if len(group.hosts) == asked else ''}{len(group.hosts)})"
     code = f"  exit {group.code}" if group.code else ""
-    return f"==> {folded(group.hosts)}{count}{code}" + (f"\n{group.text}" if group.text else "")
+    return f"==> {folded(group.hosts)}{count}{code}" + (f"\n{visible(group.text)}" if group.text else "")
 
 
 INVENTORY = ("host", "login", "GPUs", "groups", "runners")

@@ -5,7 +5,6 @@ Each returns an exit code (None is 0) or raises a FleetError. `settings` carries
 
 from __future__ import annotations
 
-import json as jsons
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
@@ -126,12 +125,12 @@ def plan(
 
 def _stored_plan(folder: RunFolder) -> tuple[difference.Listed, str, bool]:
     """The plan a run was started with, its config key, and whether it was a trial."""
-    try:
-        told = jsons.loads(folder.plan_json.read_text())
-        return difference.of_json(told), str(told["key"]), bool(told.get("trial"))
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        why = "is not there" if isinstance(error, FileNotFoundError) else f"cannot be read: {error}"
-        raise FleetError(f"the plan of this run {why}", where=str(folder.plan_json)) from None
+    others = [name for name in store.runs(folder.path.parent) if name != folder.name][-5:]
+    hint = f"another run: invoke plan --diff {others[-1]}\nruns here: {'  '.join(others)}" if others else ""
+    return folder.planned(
+        lambda told: (difference.of_json(told), str(told["key"]), bool(told.get("trial"))),
+        hint=hint or "no other run is here; the plan of now: invoke plan --config KEY",
+    )
 
 
 def sweep(
@@ -276,7 +275,7 @@ def logs(
         with suppress(*[UsageError] if errors else []):
             found = _saved_logs(store.open(settings.results, run or store.LATEST), host, role, tail)
     for title, text in found:
-        ui.say(f"==> {title}\n{text.rstrip()}")
+        ui.say(f"==> {title}\n{ui.visible(text.rstrip())}")
     if not found and not errors:
         raise UsageError("no log fits", hint=f"what runs: invoke ps; what is kept: {settings.results / 'latest/logs'}")
     return max((error.exit_code for error in errors), default=None)

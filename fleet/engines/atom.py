@@ -168,6 +168,8 @@ def refusals(arm: Arm, options: Options) -> tuple[str, ...]:
         reasons.append("spec-decoding: draft_model: fleet runs ATOM with the checkpoint's own drafts (mtp) only")
     if arm.depth > 0 and options.mtp is None:
         reasons.append(f"spec-decoding: mtp: the model file of {arm.model_basename} has no mtp method for ATOM")
+    reasons += flags.draft(arm, options.mtp)
+    reasons += flags.variables(ORIGINS, env=options.env, dpa_env=options.dpa_env)
     return (*reasons, *flags.taken(options.flags, {*ORIGINS, *ALIASES}))
 
 

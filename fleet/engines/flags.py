@@ -1,10 +1,11 @@
-"""What both engines ask of flags: those of a model file that are fleet's own to set, and the one that has no size."""
+"""What both engines ask of a model file: what is fleet's own to set, and what would change nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 
-from fleet.model.arm import Workers
+from fleet.model.arm import Arm, Workers
+from fleet.model.tuning import Draft
 
 
 def taken(flags: Iterable[str], own: Collection[str], *, others: Collection[str] = ()) -> list[str]:
@@ -24,6 +25,25 @@ def taken(flags: Iterable[str], own: Collection[str], *, others: Collection[str]
         elif meant := [one for one in ours if one.startswith(name)]:
             found.append(f"flags: {flag} is short for {meant[0]}, which is fleet's own to set")
     return found
+
+
+def variables(own: Collection[str], **sections: Mapping[str, str]) -> list[str]:
+    """Why some variables may not be set: fleet sets them itself. sections: by field, whose key in the file is told."""
+    return [
+        f"{field.replace('_', '-')}: {name} is fleet's own to set"
+        for field, env in sections.items()
+        for name in env
+        if name in own
+    ]
+
+
+def draft(arm: Arm, mtp: Draft | None) -> list[str]:
+    """Why a model file may not say the depth of an arm of several nodes: its config does, and nothing else is read."""
+    keys = [key for key, said in (("tokens", mtp.tokens), ("by-conc", mtp.by_conc)) if said] if mtp else []
+    if not arm.multinode or not keys:
+        return []
+    written = " and ".join(keys)
+    return [f"mtp: {written}: the config says the depth: DECODE_MTP_SIZE; take {written} out of the model file"]
 
 
 def expert_parallel(workers: Workers) -> list[str]:

@@ -159,6 +159,7 @@ def refusals(arm: Arm, options: Options) -> tuple[str, ...]:
         reasons.append(f"spec-decoding: mtp: the model file of {arm.model_basename} has no mtp for vLLM")
     if {"dummy", "--load-format=dummy"} & set(options.flags):
         reasons.append("flags: --load-format dummy: made-up weights give made-up figures")
+    reasons += flags.variables(ORIGINS, env=options.env)
     return (*reasons, *flags.taken(options.flags, {*ORIGINS, *ALIASES}, others=("--tokenizer",)))
 
 

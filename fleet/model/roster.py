@@ -5,6 +5,7 @@ Ansible reads the same file: its variables and those of other programs are passe
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -29,6 +30,10 @@ PROVISIONS = ("static", "lab")
 MERGED = ("env",)
 """Host variables that merge over the levels; all others replace."""
 
+TAKEN = ("/", "/models", "/fleet")
+"""What is in every container already: targets of no other mount."""
+
+_SPLIT = re.compile(r'[,"\x00-\x1f]')
 _MOUNT = re.compile(r"/[^:]*:/[^:]*(:(ro|rw))?")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
@@ -367,11 +372,10 @@ def _places(document: Document) -> Iterator[Fault]:
     for key in ("models", "scratch"):
         node = document.node("host", key)
         if node is not None and isinstance(node.value, str) and node.value.strip()[:1] not in ("/", "{", ""):
-            yield wrong(document, ("host", key), f"an absolute path expected; type /{node.value.lstrip('./')}")
-    mounts = document.node("host", "mounts")
-    for index, one in enumerate(mounts.items if mounts else ()):
-        if isinstance(one.value, str) and not _MOUNT.fullmatch(one.value):
-            yield wrong(document, ("host", "mounts", index), "/source:/target or /source:/target:ro expected")
+            yield wrong(document, ("host", key), f"an absolute path expected; {_absolute(node.value)}")
+        elif node is not None and isinstance(node.value, str) and (found := _SPLIT.search(node.value)):
+            yield wrong(document, ("host", key), _splits(found[0]))
+    yield from _mounts(document)
     devices = document.node("host", "devices")
     for index, one in enumerate(devices.items if devices else ()):
         if isinstance(one.value, str) and not one.value.startswith("/"):
@@ -380,6 +384,39 @@ def _places(document: Document) -> Iterator[Fault]:
     for name, value in env.entries.items() if env else ():
         if not _VARIABLE.fullmatch(name) or "\n" in str(value.value):
             yield wrong(document, ("host", "env", name), "a variable's name and a value of one line expected")
+
+
+def _absolute(path: str) -> str:
+    """What to type for a path that does not start at the root."""
+    start = path.strip()[0]
+    if start in "~$":
+        return f"{start} is not read here, write the path out"
+    return f"type /{path.lstrip('./')}"
+
+
+def _splits(char: str) -> str:
+    """`docker run --mount` takes one record of comma-separated values."""
+    named = {",": "a comma", '"': "a quotation mark"}.get(char, "a control character")
+    return f"docker mounts no path with {named} in it; give the folder another name"
+
+
+def _mounts(document: Document) -> Iterator[Fault]:
+    """Mounts in the form that docker takes, each with a target of its own."""
+    mounts = document.node("host", "mounts")
+    targets = dict.fromkeys(TAKEN, "every container has that already")
+    for index, one in enumerate(mounts.items if mounts else ()):
+        at: Keys = ("host", "mounts", index)
+        if not isinstance(one.value, str):
+            continue
+        if not _MOUNT.fullmatch(one.value):
+            yield wrong(document, at, "/source:/target or /source:/target:ro expected")
+        elif found := _SPLIT.search(one.value):
+            yield wrong(document, at, _splits(found[0]))
+        else:
+            target = "/" + posixpath.normpath(one.value.split(":")[1]).lstrip("/")
+            if target in targets:
+                yield wrong(document, at, f"{target} cannot be the target: {targets[target]}")
+            targets.setdefault(target, f"it is that of mounts[{index}]")
 
 
 def _general(document: Document, faults: list[Fault]) -> dict[str, object]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, BeforeValidator, Field
 
 from fleet.errors import Fault, FileFaults
 from fleet.model import yamlfile
@@ -16,6 +18,23 @@ from fleet.model.schema import check
 from fleet.model.yamlfile import Document
 
 M = TypeVar("M", bound=BaseModel)
+
+_START = re.compile(r"0*([1-9][0-9]{0,8})")
+
+
+def _start(key: object) -> object:
+    """A concurrency that is a key, and so text: one spelling a number, as two would say the same depth twice."""
+    if not isinstance(key, str):
+        return key
+    if _plain(key):
+        return int(key)
+    meant = _START.fullmatch(key.strip().replace("_", ""))
+    hint = f'; type "{meant[1]}"' if meant else ""
+    raise ValueError(f"a plain whole number expected as the key, {json.dumps(key)} was written{hint}")
+
+
+def _plain(key: str) -> bool:
+    return (found := _START.fullmatch(key)) is not None and found[1] == key
 
 
 Depth = Annotated[int, Field(gt=0, le=32)]
@@ -28,7 +47,7 @@ class Draft(KebabModel):
     """
 
     tokens: Depth | None = None
-    by_conc: dict[Positive, Depth] = {}
+    by_conc: dict[Annotated[Positive, BeforeValidator(_start)], Depth] = {}
 
 
 class Capacity(KebabModel):
@@ -117,8 +136,8 @@ def model_facts(model: str, folder: Path) -> ModelFacts:
 
 
 def _steps(written: dict[str, Any]) -> dict[int, int]:
-    """What is no number is left out: the engine's options tell it, with its line."""
-    return {int(start): depth for start, depth in written.items() if start.isdecimal() and type(depth) is int}
+    """What is no plain number is left out: the engine's options tell it, with its line."""
+    return {int(start): depth for start, depth in written.items() if _plain(start) and type(depth) is int}
 
 
 def _read(model: str, folder: Path) -> tuple[Document, ModelFile]:

@@ -11,6 +11,7 @@ Files that other programs read, too, are read more freely where the caller says 
 from __future__ import annotations
 
 import re
+import stat
 import unicodedata
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -25,6 +26,8 @@ from fleet.model.near import did_you_mean
 Key = str | int
 DEPTH = 64
 FREE_TEXT = "description"
+MOST_BYTES = 16 << 20
+"""Of one file: any that a person writes is far below."""
 MOST_COPIED = 1_000_000
 """Values that the aliases of one file may stand for, all together."""
 
@@ -168,15 +171,28 @@ def parse_text(raw: bytes, path: str, *, grouped_numbers: bool = False, freedom:
 
 
 def content(path: Path) -> bytes:
-    """What is in a file. Raises FileFaults."""
+    """What is in a file. Raises FileFaults, also for what may never end (a device, a pipe) and what is too large."""
     try:
-        return path.read_bytes()
+        if what := _endless(path.stat().st_mode):
+            text = f"{what}, not a regular file; save what comes from it as a file, and name that"
+            raise FileFaults(str(path), [Fault(0, text)])
+        with path.open("rb") as file:
+            raw = file.read(MOST_BYTES + 1)
     except FileNotFoundError:
         near = sorted(entry.name for entry in path.parent.glob("*.y*ml")) if path.parent.is_dir() else []
         raise FileFaults(str(path), [Fault(0, f"no such file{did_you_mean(path.name, near)}")]) from None
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise FileFaults(str(path), [Fault(0, f"cannot be read: {reason}")]) from None
+    if len(raw) > MOST_BYTES:
+        raise FileFaults(str(path), [Fault(0, f"more than {MOST_BYTES >> 20} MiB: is it the right file?")])
+    return raw
+
+
+def _endless(mode: int) -> str:
+    """What a path is that is neither a file nor a folder. A folder cannot be read, and the system says so."""
+    kinds = {stat.S_IFCHR: "a device", stat.S_IFBLK: "a device", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}
+    return kinds.get(stat.S_IFMT(mode), "")
 
 
 def _decode(raw: bytes, path: str) -> str:

@@ -8,12 +8,12 @@ import os
 import re
 import secrets
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from fleet.errors import FleetError, UsageError, cited
 from fleet.model.near import nearest
@@ -21,6 +21,8 @@ from fleet.model.seat import Seat
 from fleet.results import record as lines
 from fleet.results.record import Record
 from fleet.words import counted
+
+T = TypeVar("T")
 
 LATEST = "latest"
 PROBE = 64 * 1024
@@ -128,10 +130,26 @@ class RunFolder:
 
     def hosts(self, arm: str, log: str) -> set[str]:
         """Where the plan seated the service that wrote logs/<arm>/<log>.log."""
-        plan = json.loads(self.plan_json.read_text()) if self.plan_json.exists() else {"arms": []}
-        seats = [seat for one in plan["arms"] if one["arm"]["name"] == arm for seat in one["placement"]["seats"]]
-        named = [Seat.model_validate_json(json.dumps(seat)) for seat in seats]
-        return {seat.host for seat in named if seat.name == log.partition("-")[0]}
+
+        def seated(plan: Any) -> set[str]:
+            seats = [seat for one in plan["arms"] if one["arm"]["name"] == arm for seat in one["placement"]["seats"]]
+            named = [Seat.model_validate_json(json.dumps(seat)) for seat in seats]
+            return {seat.host for seat in named if seat.name == log.partition("-")[0]}
+
+        hint = "its logs of all hosts: leave --host out"
+        return self.planned(seated, hint=hint) if self.plan_json.exists() else set()
+
+    def planned(self, understand: Callable[[Any], T], *, hint: str) -> T:
+        """What `understand` makes of the run's plan. Raises UsageError: it is not there, not readable, or no plan."""
+        try:
+            return understand(json.loads(self.plan_json.read_text()))
+        except FileNotFoundError:
+            why = "the plan of this run is not there"
+        except OSError as error:
+            why = f"the plan of this run cannot be read: {error.strerror}"
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+            why = "the run's plan.json is not a plan (damaged?)"
+        raise UsageError(why, where=str(self.plan_json), hint=hint)
 
     def read(self) -> lines.Points:
         """All records, and a torn last line if there is one. A run without a finished point has none."""

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import re
+from typing import Any
 
 import pytest
 
@@ -142,6 +143,30 @@ def test_flags_of_the_model_file_come_last_and_may_not_repeat_fleets_own():
 def test_fleets_own_flags_are_known_in_every_spelling(flag: str, why: str) -> None:
     options = build.OPTIONS.model_copy(update={"flags": (flag, "1", "-", "--")})
     assert atom.refusals(build.arm(), options) == (f"flags: {flag} {why}",)
+
+
+def test_fleets_own_variables_may_not_be_set() -> None:
+    wrong = {"env": {"ATOM_HOST_IP": "10.0.0.1", "AITER_X": "1"}, "dpa_env": {"HIP_VISIBLE_DEVICES": "0"}}
+    assert atom.refusals(build.arm(), build.OPTIONS.model_copy(update=wrong)) == (
+        "env: ATOM_HOST_IP is fleet's own to set",
+        "dpa-env: HIP_VISIBLE_DEVICES is fleet's own to set",
+    )
+
+
+@pytest.mark.parametrize(
+    ("said", "keys"),
+    [
+        ({"tokens": 2}, "tokens"),
+        ({"by_conc": {8: 1}}, "by-conc"),
+        ({"tokens": 2, "by_conc": {8: 1}}, "tokens and by-conc"),
+    ],
+)
+def test_a_depth_beside_that_of_the_config_is_refused(said: dict[str, Any], keys: str) -> None:
+    options = build.OPTIONS.model_copy(update={"mtp": atom.Mtp(method="mtp", **said)})
+    why = f"mtp: {keys}: the config says the depth: DECODE_MTP_SIZE; take {keys} out of the model file"
+    assert atom.refusals(build.arm(), options) == (why,)
+    alone = build.arm().model_copy(update={"multinode": False})
+    assert atom.refusals(alone, options) == ()
 
 
 def test_an_ep_that_no_flag_can_give_is_refused() -> None:

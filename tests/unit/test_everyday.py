@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import sys
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
@@ -13,10 +14,11 @@ import pytest
 
 from fleet import plan as plans
 from fleet import provision, ui, verbs
-from fleet.errors import CommandFailed, FileFaults, FleetError, HostError, PreflightError, Unreachable, UsageError
+from fleet.errors import CommandFailed, FileFaults, HostError, PreflightError, Unreachable, UsageError
 from fleet.hosts.fake import Fake
 from fleet.model import load
 from fleet.results import lastfailed
+from fleet.results.store import RunFolder
 from fleet.settings import Settings, near
 from fleet.stages import follow as follows
 from fleet.stages import monitor
@@ -69,6 +71,35 @@ def test_all_say_the_same(hosts: Hosts, settings: Settings, capsys: Captured) ->
     assert verbs.execute(settings, cmd="uptime", limit=["node*:!node4"]) == 0
     assert capsys.readouterr().out == "==> node[1-3]  (all 3)\nup 9 days\n"
     assert hosts["node4"].calls == hosts["login"].calls == []
+
+
+STEERING = "\x1b]0;owned\x07\x1b[31mred\x1b[0m\tx\n10%\r20%\r\nend\x9b2J\x08\n"
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_what_steers_a_terminal_is_left_out_on_one(
+    hosts: Hosts, settings: Settings, capsys: Captured, monkeypatch: pytest.MonkeyPatch, terminal: bool
+) -> None:
+    hosts["node1"].script = [("uptime", STEERING)]
+    hosts["node2"].script = [("uptime", HostError("\x1b[2Jlost", where="node2"))]
+    monkeypatch.setenv("CI", "1")  # no progress is drawn
+    for stream in (sys.stdout, sys.stderr):
+        monkeypatch.setattr(stream, "isatty", lambda: terminal)
+    assert verbs.execute(settings, cmd="uptime", limit=["node[1-2]"]) == 3
+    said = capsys.readouterr()
+    assert said.out == "==> node1\n" + ("red\tx\n20%\nend2J\n" if terminal else STEERING)
+    assert said.err == ("node2: lost\n" if terminal else "node2: \x1b[2Jlost\n")
+
+
+def test_saved_logs_steer_no_terminal(settings: Settings, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verbs, "_running_logs", lambda *_: ([], []))
+    log = settings.results / "20261130-210405-k-7f3a9c" / "logs" / "a" / "decode0.log"
+    log.parent.mkdir(parents=True)
+    log.write_text("\x1b[31mred\x1b[0m\n")
+    for terminal, text in ((True, "red"), (False, "\x1b[31mred\x1b[0m")):
+        monkeypatch.setattr(sys.stdout, "isatty", lambda terminal=terminal: terminal)
+        verbs.logs(settings, run=log.parents[2].name)
+        assert capsys.readouterr().out == f"==> logs/a/decode0.log\n{text}\n"
 
 
 @pytest.mark.parametrize(("code", "worst"), [(0, 3), (2, 3), (4, 4), (255, 255), (-1, 3)])
@@ -210,13 +241,34 @@ def test_diff_refuses(desk: Settings) -> None:
         verbs.plan(desk, diff=RUN, json=True)
     with pytest.raises(UsageError, match="no run 'yesterday'"):
         verbs.plan(desk, diff="yesterday")
-    for text in ("{", "[]", "{}"):
-        (desk.results / RUN / "plan.json").write_text(text)
-        with pytest.raises(FleetError, match="plan of this run cannot be read"):
-            verbs.plan(desk, diff=RUN)
     (desk.results / RUN / "plan.json").unlink()
-    with pytest.raises(FleetError, match="plan of this run is not there"):
+    with pytest.raises(UsageError, match="plan of this run is not there"):
         verbs.plan(desk, diff=RUN)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        b"", b"{", b"[]", b"{}", b"null", b"\xff", b"[" * 100_000, b'{"steps": [1]}',
+        b'{"steps": [], "inventory": {"hosts": 1}, "key": "k", "hash6": "h"}',
+        b'{"steps": [{"argv": 1}], "inventory": {"hosts": []}, "key": "k", "hash6": "h"}',
+    ],
+    ids=range(10),
+)  # fmt: skip
+def test_a_damaged_plan_is_named_with_the_runs_nearby(desk: Settings, damage: bytes) -> None:
+    path = desk.results / RUN / "plan.json"
+    path.write_bytes(damage)
+    what = f"{path}: the run's plan.json is not a plan (damaged?)\n"
+    with pytest.raises(UsageError) as alone:
+        verbs.plan(desk, diff=RUN)
+    assert str(alone.value) == f"{what}no other run is here; the plan of now: invoke plan --config KEY"
+    other = RUN.replace("20261130", "20261129")
+    (desk.results / other).mkdir()
+    with pytest.raises(UsageError) as beside:
+        verbs.plan(desk, diff=RUN)
+    assert str(beside.value) == f"{what}another run: invoke plan --diff {other}\nruns here: {other}"
+    with pytest.raises(UsageError, match=re.escape("not a plan (damaged?)\nits logs of all hosts: leave --host out")):
+        RunFolder(path.parent).hosts("a", "decode0")
 
 
 # --------------------------------------------------------------------- what is a trial

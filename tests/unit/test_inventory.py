@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import posixpath
 from pathlib import Path
 
 import pytest
 
+from fleet import docker
 from fleet.errors import UsageError
-from fleet.model import hostrange, load
+from fleet.model import hostrange, load, roster
 from fleet.model.inventory import Fabric, Inventory, Trial
 from fleet.results import lastfailed
+from tests import build
 from tests.unit.describing import INVENTORIES, edited, told
 
 FILE = """\
@@ -272,11 +275,30 @@ def test_what_failed_last_is_kept(tmp_path: Path) -> None:
 
 
 EMPTY = "the text is empty; write one or take the key out"
+COMMA = "docker mounts no path with a comma in it; give the folder another name"
 WORD = "one word expected, without spaces and without a dash in front"
 
 FAULTS = [
     (("gpus: 8", "devices: [--privileged]"), 4, "devices[0]: --privileged  the path of a device expected: /dev/…"),
     (("gpus: 8", "scratch: tmp/x"), 4, "scratch: tmp/x  an absolute path expected; type /tmp/x"),
+    (("gpus: 8", "mounts: [/a:/b, '/c:/models:ro']"), 4,
+     "mounts[1]: '/c:/models:ro'  /models cannot be the target: every container has that already"),
+    (("gpus: 8", "mounts: ['/c://x/../fleet/']"), 4,
+     "mounts[0]: '/c://x/../fleet/'  /fleet cannot be the target: every container has that already"),
+    (("gpus: 8", "mounts: [/c:/]"), 4, "mounts[0]: /c:/  / cannot be the target: every container has that already"),
+    (("gpus: 8", "mounts: [/a:/b, /c:/b/]"), 4, "mounts[1]: /c:/b/  /b cannot be the target: it is that of mounts[0]"),
+    (("gpus: 8", "mounts: ['/a:/b,ro']"), 4, f"mounts[0]: '/a:/b,ro'  {COMMA}"),
+    (("gpus: 8", "mounts: ['/a,x:/b']"), 4, f"mounts[0]: '/a,x:/b'  {COMMA}"),
+    (("gpus: 8", "scratch: '/a,readonly'"), 4, f"scratch: '/a,readonly'  {COMMA}"),
+    (("/data/models", "'/data,1/models'"), 13, f"models: '/data,1/models'  {COMMA}"),
+    (("/data/models", "'/da\"ta'"), 13,
+     "models: '/da\"ta'  docker mounts no path with a quotation mark in it; give the folder another name"),
+    (("/data/models", '"/da\\nta"'), 13,
+     'models: "/da\\nta"  docker mounts no path with a control character in it; give the folder another name'),
+    (("/data/models", "~/models"), 13,
+     "models: ~/models  an absolute path expected; ~ is not read here, write the path out"),
+    (("/data/models", "$HOME/models"), 13,
+     "models: $HOME/models  an absolute path expected; $ is not read here, write the path out"),
     (("gpus: 8", "mounts: [x]"), 4, "mounts[0]: x  /source:/target or /source:/target:ro expected"),
     (("{A: \"all\"", "{A=1: \"all\""), 6, "A=1: \"all\"  a variable's name and a value of one line expected"),
     (("gpus: 8", "gpuss: 8"), 4, "gpuss  unknown key in vars; did you mean gpus?"),
@@ -327,6 +349,10 @@ FAULTS = [
     (("all:\n", "all:\n  hosts: [a]\n"), 8, "hosts  written twice in one mapping, first on line 2"),
     (("login:\n      gpus: 0", "login: 5"), 8, "login: 5  a mapping expected, a value was written"),
 ]  # fmt: skip
+
+
+def test_what_fleet_mounts_itself_is_taken() -> None:
+    assert set(roster.TAKEN) == {"/", posixpath.dirname(build.arm().model_path), docker.SCRATCH}
 
 
 @pytest.mark.parametrize(("edit", "line", "text"), FAULTS)

@@ -93,7 +93,13 @@ def test_a_depth_that_tapers(tmp_path: Path) -> None:
 
 TAPERS = [
     ("{64: 1}", 'a key is text; type "64"'),
-    ('{"x": 1}', "whole number expected"),
+    ('{"x": 1}', 'x: 1  a plain whole number expected as the key, "x" was written'),
+    ('{"6_4": 1}', '6_4: 1  a plain whole number expected as the key, "6_4" was written; type "64"'),
+    ('{" 64": 1}', ' 64: 1  a plain whole number expected as the key, " 64" was written; type "64"'),
+    ('{"64": 1, "064": 2}', '064: 2  a plain whole number expected as the key, "064" was written; type "64"'),
+    ('{"0": 1}', '0: 1  a plain whole number expected as the key, "0" was written'),
+    ('{"-4": 1}', '-4: 1  a plain whole number expected as the key, "-4" was written'),
+    ('{"4.0": 1}', '4.0: 1  a plain whole number expected as the key, "4.0" was written'),
     ('{"64": 0}', "must be above 0"),
     ('{"64": 33}', "must be at most 32"),
 ]

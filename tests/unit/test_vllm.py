@@ -105,11 +105,18 @@ def test_every_flag_is_registered_and_has_an_origin() -> None:
 def test_refusals_are_told_together() -> None:
     assert vllm.refusals(arm(), OPTIONS) == ()
     many = arm(dp_attn=True, dcp=2).model_copy(update={"disagg": True})
-    bare = OPTIONS.model_copy(update={"mtp": None, "flags": ("--speculative-config={}", "-tp", "4", "--seed", "1")})
+    bare = OPTIONS.model_copy(
+        update={
+            "mtp": None,
+            "flags": ("--speculative-config={}", "-tp", "4", "--seed", "1"),
+            "env": {"PYTHONUNBUFFERED": "0", "VLLM_X": "1"},
+        }
+    )
     assert vllm.refusals(many, bare) == (
         "framework: vllm: one server on one node; multinode and disagg need another framework",
         "server: dp-attn with dcp-size: 2: ranks of one GPU have no decode context to share",
         "spec-decoding: mtp: the model file of DeepSeek-V4-Pro has no mtp for vLLM",
+        "env: PYTHONUNBUFFERED is fleet's own to set",
         "flags: --speculative-config={} is fleet's own to set",
         "flags: -tp is fleet's own to set",
     )

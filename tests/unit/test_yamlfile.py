@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from pathlib import Path
 
 import pytest
@@ -10,8 +11,9 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fleet import sources
 from fleet.errors import FileFaults
-from fleet.model import yamlfile
+from fleet.model import load, yamlfile
 
 INTEROP = Path(os.environ.get("FLEET_INTEROP", Path(__file__).parents[3] / "shared" / "interop"))
 
@@ -134,6 +136,37 @@ def test_a_missing_file_names_the_near_ones(tmp_path: Path) -> None:
         yamlfile.read(tmp_path / "nowhere" / "lab.yaml")
     with pytest.raises(FileFaults, match="cannot be read: Is a directory"):
         yamlfile.read(tmp_path)
+
+
+ENDLESS = "not a regular file; save what comes from it as a file, and name that"
+
+
+def test_what_may_never_end_is_not_read(tmp_path: Path) -> None:
+    pipe, link, socket_file = tmp_path / "pipe", tmp_path / "link.yaml", tmp_path / "s"
+    os.mkfifo(pipe)
+    link.symlink_to("/dev/zero")
+    with socket.socket(socket.AF_UNIX) as bound:
+        bound.bind(str(socket_file))
+        kinds = {Path("/dev/zero"): "a device", link: "a device", pipe: "a pipe", socket_file: "a socket"}
+        for path, kind in kinds.items():
+            with pytest.raises(FileFaults) as error:
+                load.inventory(path)
+            assert error.value.faults == ((0, f"{kind}, {ENDLESS}"),)
+    with pytest.raises(FileFaults, match="a device, not a regular file"):
+        sources.document(link)
+    with pytest.raises(FileFaults, match="cannot be read: Is a directory"):
+        yamlfile.content(tmp_path)
+
+
+def test_a_file_has_a_largest_size(tmp_path: Path) -> None:
+    path = tmp_path / "big.yaml"
+    path.touch()
+    os.truncate(path, 16 * 1024 * 1024)
+    assert len(yamlfile.content(path)) == 16 * 1024 * 1024
+    os.truncate(path, 16 * 1024 * 1024 + 1)
+    with pytest.raises(FileFaults) as error:
+        yamlfile.content(path)
+    assert error.value.faults == ((0, "more than 16 MiB: is it the right file?"),)
 
 
 def test_numbers_in_groups_are_for_public_runner_files(tmp_path: Path) -> None:
