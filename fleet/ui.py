@@ -288,6 +288,13 @@ def _in_words(found: Health) -> Iterator[str]:
         if host.strangers:
             yield f"{host.name}: strangers (not touched): {', '.join(host.strangers)}"
     yield from found.models
+    if found.unneeded:
+        yield _unneeded(found)
+
+
+def _unneeded(found: Health) -> str:
+    more = counted(len(found.unneeded), "more host of the inventory is", "more hosts of the inventory are")
+    return f"{more} not needed by {found.key}: {', '.join(found.unneeded)}"
 
 
 def _verdict(found: Health) -> str:
@@ -383,6 +390,8 @@ def states(found: Health) -> dict[str, str]:
     }
     if any(host.findings and host.findings.models for host in found.hosts):
         told["models"] = "; ".join(found.models) or "the same on all hosts that answer"
+    if found.unneeded:
+        told["hosts"] = _unneeded(found)
     return told | {"": _verdict(found)}
 
 

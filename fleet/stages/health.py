@@ -60,9 +60,13 @@ class ServiceHealth:
 
 @dataclass(frozen=True)
 class Health:
+    """key, unneeded: the plan's config, and the hosts of the inventory that it does not need and nobody asked."""
+
     hosts: tuple[HostHealth, ...]
     services: tuple[ServiceHealth, ...] = ()
     models: tuple[str, ...] = ()
+    key: str = ""
+    unneeded: tuple[str, ...] = ()
 
     @property
     def well(self) -> bool:
@@ -86,6 +90,7 @@ class Health:
             "hosts": [_host_json(host) for host in self.hosts],
             "services": [vars(service) | {"well": service.well} for service in self.services],
             "models": list(self.models),
+            "not_needed": list(self.unneeded),
         }
 
 
@@ -125,12 +130,13 @@ class Questions:
     wanted: dict[str, Needs]
     known: Known
     stage: str
+    key: str = ""
 
     @classmethod
     def about(cls, session: Session, plan: Plan | None) -> Questions:
         wanted = preflight.needs(plan) if plan else {name: Needs() for name in session.names}
         hosts = {host.name: host for host in session.inventory.hosts}
-        return cls(hosts, wanted, _planned(plan), typed(plan, "stage") if plan else "")
+        return cls(hosts, wanted, _planned(plan), typed(plan, "stage") if plan else "", plan.key if plan else "")
 
     def host(self, name: str, finding: Findings | FleetError) -> HostHealth:
         return _host(self.hosts[name], self.wanted[name], finding, self.stage)
@@ -141,7 +147,8 @@ class Questions:
 
     def told(self, found: Mapping[str, Findings | FleetError], services: Iterable[ServiceHealth]) -> Health:
         hosts = tuple(self.host(name, finding) for name, finding in found.items())
-        return Health(hosts, tuple(services), tuple(models_apart(self.wanted, found)))
+        unneeded = tuple(name for name in self.hosts if name not in self.wanted)
+        return Health(hosts, tuple(services), tuple(models_apart(self.wanted, found)), self.key, unneeded)
 
 
 def _host(host: Host, want: Needs, finding: Findings | FleetError, stage: str) -> HostHealth:

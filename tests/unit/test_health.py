@@ -38,6 +38,9 @@ def test_a_plan_asks_its_own_hosts_for_what_it_needs(world: World) -> None:
     line = "invoke stage --config dsv4-fp4-mi355x-atom-disagg-mtp --inventory inventories/example-mi355x.yaml"
     assert found.hosts[1].faults == (f"image {world.tag} is not here; type: {line}",)
     assert found.code == 3
+    assert (found.key, found.unneeded) == (world.plan.key, ("mi355x-03", "mi355x-04"))
+    assert found.to_json()["not_needed"] == ["mi355x-03", "mi355x-04"]
+    assert health(world.session, None).unneeded == ()
 
 
 def test_running_services_are_asked_what_readiness_asks(world: World, up: Deployment) -> None:

@@ -25,7 +25,7 @@ from fleet.results import report
 from fleet.stages.health import Health, HostHealth, health
 from fleet.timeline import Line, Told
 from tests.judged import a_record, invalid
-from tests.world import RUN, World
+from tests.world import KEY, RUN, World
 
 
 def test_plain_is_one_line_an_event_and_silent_while_it_goes_on() -> None:
@@ -117,6 +117,7 @@ def test_health_is_a_table_then_words(capsys: pytest.CaptureFixture[str]) -> Non
     assert lines[3:] == [
         "mi355x-01: refused",
         "mi355x-02: its clock is off by +5.0 s; type: chronyc makestep there",
+        f"2 more hosts of the inventory are not needed by {KEY}: mi355x-03, mi355x-04",
         "0 of 2 hosts healthy (exit 3)",
     ]
 
@@ -168,6 +169,7 @@ def test_changes_are_told_once(world: World, capsys: pytest.CaptureFixture[str])
         f"router on mi355x-01, run {RUN}: running, well",
         f"decode0 on mi355x-02, run {RUN}: running, well",
         "models: the same on all hosts that answer",
+        f"hosts: 2 more hosts of the inventory are not needed by {KEY}: mi355x-03, mi355x-04",
         "2 of 2 hosts healthy",
     ]
     world.nodes["mi355x-01"].free["/var/lib/docker"] -= 10**10
