@@ -203,7 +203,7 @@ def _tell_results(folder: RunFolder, json: bool) -> None:
 def health(
     settings: Settings, *, config: str = "", limit: Sequence[str] = (), watch: bool = False, json: bool = False
 ) -> int | None:
-    """0 only if every host and every service of ours is well, else 3. watch: again every second, until ^C: 130."""
+    """0 only if all is well; 3: a host is not; 4: a service is not, or not yet. watch: every second, until ^C: 130."""
     inventory = _inventory(settings, limit)
     made = _plan(settings, inventory, config) if config else None
     if watch:
