@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
@@ -196,6 +197,12 @@ def events_argv(run: str, since: float, until: float) -> list[str]:
     return ["docker", "events", *filters, *times, "--format", "{{json .}}"]
 
 
+def stops_argv(id: str, seconds: float) -> list[str]:
+    """The signals that a container was sent in these last seconds, by its host's clock."""
+    filters = [part for kind in (f"container={id}", "event=kill") for part in ("--filter", kind)]
+    return ["docker", "events", "--since", f"{seconds:.0f}s", "--until", "0s", *filters, "--format", "{{json .}}"]
+
+
 def wait_argv(names: Sequence[str]) -> list[str]:
     return ["docker", "wait", *names]
 
@@ -224,7 +231,10 @@ def info_argv() -> list[str]:
 
 
 class Container(Model):
-    """A line of `docker ps`. Of its labels only fleet's are kept, without their prefix; strangers have none."""
+    """A line of `docker ps`. Of its labels only fleet's are kept, without their prefix; strangers have none.
+
+    created: how long ago, in docker's words.
+    """
 
     id: str
     name: str
@@ -232,6 +242,7 @@ class Container(Model):
     state: str
     status: str
     labels: dict[str, str] = {}
+    created: str = ""
 
     @property
     def ours(self) -> bool:
@@ -327,6 +338,21 @@ def parse_info(out: str) -> dict[str, Any]:
     return dict(row) if isinstance(row, dict) else {}
 
 
+def lasted(words: str) -> float | None:
+    """Seconds in what docker says of a duration (`Up About a minute`, `Exited (0) 5 seconds ago`), None without one.
+
+    Docker rounds: minutes down, hours to the nearest.
+    """
+    if "Less than a second" in words:
+        return 0.0
+    found = re.search(r"(About an?|\d+) (second|minute|hour|day|week|month|year)", words)
+    return (int(found[1]) if found[1].isdigit() else 1) * _SECONDS[found[2]] if found else None
+
+
+_SECONDS = {"second": 1.0, "minute": 60.0, "hour": 3600.0, "day": 86400.0}
+_SECONDS |= {"week": 7 * 86400.0, "month": 30 * 86400.0, "year": 365 * 86400.0}
+
+
 def when(text: str) -> datetime | None:
     """A time as docker writes it (nanoseconds, UTC); None for its zero time."""
     if not text or text.startswith("0001-"):
@@ -349,6 +375,7 @@ def _container(row: dict[str, Any]) -> Container:
         state=state,
         status=str(row.get("Status", "")),
         labels=_ours({key: value for key, _, value in pairs}),
+        created=str(row.get("RunningFor", "")),
     )
 
 

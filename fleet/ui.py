@@ -298,7 +298,7 @@ def health(found: Health) -> None:
 
 
 def _service_row(one: ServiceHealth) -> tuple[str, ...]:
-    return one.host, one.name, one.state, one.fault or "well", ", ".join(one.asked), one.run
+    return one.host, one.name, one.state, one.answer, ", ".join(one.asked), one.run
 
 
 def _in_words(found: Health) -> Iterator[str]:
@@ -308,12 +308,29 @@ def _in_words(found: Health) -> Iterator[str]:
         if host.strangers:
             yield f"{host.name}: strangers (not touched): {', '.join(host.strangers)}"
     yield from found.models
+    if found.unneeded:
+        yield _unneeded(found)
+
+
+def _unneeded(found: Health) -> str:
+    more = counted(len(found.unneeded), "more host of the inventory is", "more hosts of the inventory are")
+    return f"{more} not needed by {found.key}: {', '.join(found.unneeded)}"
 
 
 def _verdict(found: Health) -> str:
+    """Hosts and services counted apart, and the exit code if that is not 0."""
     well = sum(host.well for host in found.hosts)
     apart = ", models are not the same" if found.models else ""
-    return f"{well} of {len(found.hosts)} hosts healthy{apart}" + ("" if found.well else f" (exit {found.code})")
+    services = f"; {_services_verdict(found.services)}" if found.services else ""
+    return f"{well} of {len(found.hosts)} hosts healthy{apart}{services}" + (f" (exit {found.code})" * (not found.well))
+
+
+def _services_verdict(services: Sequence[ServiceHealth]) -> str:
+    ill, starting = sum(bool(one.fault) for one in services), sum(bool(one.starting) for one in services)
+    of = f"of {counted(len(services), 'service')}"
+    if ill:
+        return f"{ill} {of} not well" + (f", {starting} starting" if starting else "")
+    return f"{starting} {of} still starting" if starting else f"{len(services)} {of} well"
 
 
 def _host_row(host: HostHealth, found: Health) -> tuple[str, ...]:
@@ -398,11 +415,11 @@ class Changes:
 def states(found: Health) -> dict[str, str]:
     """What is to be said of each host and service, of their models, and of all together under ""."""
     told = {host.name: _host_state(host, found) for host in found.hosts}
-    told |= {
-        f"{one.name} on {one.host}, run {one.run}": f"{one.state}, {one.fault or 'well'}" for one in found.services
-    }
+    told |= {f"{one.name} on {one.host}, run {one.run}": f"{one.state}, {one.answer}" for one in found.services}
     if any(host.findings and host.findings.models for host in found.hosts):
         told["models"] = "; ".join(found.models) or "the same on all hosts that answer"
+    if found.unneeded:
+        told["hosts"] = _unneeded(found)
     return told | {"": _verdict(found)}
 
 
@@ -464,15 +481,19 @@ def _board(found: Health, at: datetime, width: int, *, only_ill: bool = False) -
     hosts = [host for host in found.hosts if not (only_ill and host.well)]
     services = [one for one in found.services if not (only_ill and one.well)]
     lines = [
-        _cut(f"{_verdict(found)}   {at:%H:%M:%S} UTC   ^C ends", width, "bold green" if found.well else "bold red")
+        _cut(
+            f"{_verdict(found)}   {at:%H:%M:%S} UTC   ^C ends",
+            width,
+            f"bold {_colour(found.well, found.ill) or 'green'}",
+        )
     ]
-    lines += _rows(HOST_TITLES, [(_host_row(host, found), host.well) for host in hosts], width)
-    lines += _rows(SERVICE_TITLES, [(_service_row(one), one.well) for one in services], width)
+    lines += _rows(HOST_TITLES, [(_host_row(host, found), _colour(host.well)) for host in hosts], width)
+    lines += _rows(SERVICE_TITLES, [(_service_row(one), _colour(one.well, bool(one.fault))) for one in services], width)
     if only_ill:
         left = len(found.hosts) + len(found.services) - len(hosts) - len(services)
         lines.append(_cut(f"… {counted(left, 'more host or service is', 'more hosts and services are')} well", width))
     shown = "\n".join(line.plain for line in lines)
-    cut = (f"{one.name} on {one.host}: {one.fault}" for one in services if one.fault not in shown)
+    cut = (f"{one.name} on {one.host}: {one.answer}" for one in services if one.answer not in shown)
     for why in (*cut, *_in_words(found)):
         lines += [
             _cut(part, width) for line in why.splitlines() for part in wrap(line, width, break_on_hyphens=False) or [""]
@@ -480,12 +501,17 @@ def _board(found: Health, at: datetime, width: int, *, only_ill: bool = False) -
     return lines
 
 
-def _rows(titles: Sequence[str], rows: Sequence[tuple[Sequence[str], bool]], width: int) -> list[Text]:
-    """A table's lines; rows of what is not well are red."""
+def _colour(well: bool, ill: bool = True) -> str:
+    """Red for what is ill, yellow for what is neither ill nor well, none for what is well."""
+    return "" if well else "red" if ill else "yellow"
+
+
+def _rows(titles: Sequence[str], rows: Sequence[tuple[Sequence[str], str]], width: int) -> list[Text]:
+    """A table's lines, each row in its colour."""
     if not rows:
         return []
     head, *lines = aligned([titles, *(row for row, _ in rows)])
-    told = [_cut(line, width, "" if well else "red") for line, (_, well) in zip(lines, rows, strict=True)]
+    told = [_cut(line, width, colour) for line, (_, colour) in zip(lines, rows, strict=True)]
     return [_cut("", width), _cut(head, width, "bold"), *told]
 
 

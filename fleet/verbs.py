@@ -6,9 +6,9 @@ Each returns an exit code (None is 0) or raises a FleetError. `settings` carries
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from contextlib import closing, contextmanager, suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import get_args
@@ -47,10 +47,11 @@ CACHE = ROOT / ".lab"
 """Where the archive of the doubles' image is kept between labs."""
 
 
-def _inventory(settings: Settings, limit: Sequence[str]) -> Inventory:
+def _inventory(settings: Settings, limit: Sequence[str], *, flag: str = "--limit") -> Inventory:
+    """flag: the one that `limit` was typed behind."""
     failed = any(word.lstrip("&!") == f"@{LAST_FAILED}" for word in limits.words(limit))
     sets = {LAST_FAILED: lastfailed.read(settings.results)} if failed else {}
-    return load.limit(read_inventory(settings.inventory), limit, sets)
+    return load.limit(read_inventory(settings.inventory), limit, sets, flag=flag)
 
 
 def read_inventory(path: Path) -> Inventory:
@@ -205,7 +206,7 @@ def _tell_results(folder: RunFolder, json: bool) -> None:
 def health(
     settings: Settings, *, config: str = "", limit: Sequence[str] = (), watch: bool = False, json: bool = False
 ) -> int | None:
-    """0 only if every host and every service of ours is well, else 3. watch: again every second, until ^C: 130."""
+    """0 only if all is well; 3: a host is not; 4: a service is not, or not yet. watch: every second, until ^C: 130."""
     inventory = _inventory(settings, limit)
     made = _plan(settings, inventory, config) if config else None
     if watch:
@@ -254,8 +255,21 @@ def ps(settings: Settings, *, limit: Sequence[str] = (), json: bool = False) -> 
     return HostError.exit_code if errors else None
 
 
-Titled = list[tuple[str, str]]
-"""Logs: what each is of, and its text."""
+@dataclass(frozen=True)
+class Found:
+    """A container of ours that is there. log: its last lines; None if they are not wanted."""
+
+    host: str
+    container: Container
+    log: str | None
+
+    @property
+    def run(self) -> str:
+        return self.container.labels["run"]
+
+    @property
+    def runs(self) -> bool:
+        return self.container.state in ("running", "paused", "restarting")
 
 
 def logs(
@@ -267,24 +281,93 @@ def logs(
     """
     if follow:
         return _follow(settings, run, host, role, tail)
-    inventory = _inventory(settings, [host] if host else [])
-    found, errors = _running_logs(settings, inventory, _named(settings, run), role, tail)
+    named = _named(settings, run)
+    inventory, unknown = _asked(settings, host)
+    found, errors = _running_logs(settings, inventory, named, role, tail) if inventory else ([], [])
     for error in errors:
         ui.complain(error)
-    if not found:
+    told = _tell_running(found)
+    if not told:
         with suppress(*[UsageError] if errors else []):
-            found = _saved_logs(store.open(settings.results, run or store.LATEST), host, role, tail)
-    for title, text in found:
-        ui.say(f"==> {title}\n{ui.visible(text.rstrip())}")
-    if not found and not errors:
+            asked = inventory.hosts if inventory and not errors else ()
+            told = _tell_saved(settings, run, host, role, tail, found, {one.name for one in asked}, unknown)
+    if not told and not errors:
         raise UsageError("no log fits", hint=f"what runs: invoke ps; what is kept: {settings.results / 'latest/logs'}")
     return max((error.exit_code for error in errors), default=None)
+
+
+def _asked(settings: Settings, host: str) -> tuple[Inventory | None, UsageError | None]:
+    """The hosts to ask; or why there are none, as of a host that only an earlier inventory has."""
+    read_inventory(settings.inventory)
+    try:
+        return _inventory(settings, [host] if host else [], flag="--host"), None
+    except UsageError as error:
+        return None, error
+
+
+def _tell_running(found: Sequence[Found]) -> bool:
+    """The logs of each run that is there, its name first; False if no log is wanted."""
+    wanted = [one for one in found if one.log is not None]
+    for run in dict.fromkeys(one.run for one in wanted):
+        there = [one for one in found if one.run == run]
+        state = "under way" if any(one.runs for one in there) else "over; its containers are still there"
+        ui.say(f"run {run} of {there[0].container.labels.get('owner', '?')} ({state})")
+        for one in wanted:
+            if one.run == run:
+                text = ui.visible((one.log or "").rstrip())
+                ui.say(f"==> {one.host} {healths.seat_of(one.container)}\n{text}")
+    return bool(wanted)
+
+
+def _tell_saved(
+    settings: Settings,
+    run: str,
+    host: str,
+    role: str,
+    tail: int,
+    found: Sequence[Found],
+    asked: Set[str],
+    unknown: UsageError | None,
+) -> bool:
+    """The logs in a run's folder; False if none fits. found: what was there of runs on the hosts that were `asked`."""
+    folder = _kept(settings, run or next((one.run for one in found if one.runs), ""))
+    if unknown and not (run and folder.inventory.exists()) and not _has(folder, host):
+        raise unknown
+    saved = _saved_logs(folder, host, role, tail)
+    if saved:
+        ui.say(_whose(folder, found, asked))
+    for title, text in saved:
+        ui.say(f"==> {title}\n{ui.visible(text.rstrip())}")
+    return bool(saved)
+
+
+def _kept(settings: Settings, run: str) -> RunFolder:
+    """The run's folder; without a name the newest with logs, and a word if a newer one has none."""
+    if run:
+        return store.open(settings.results, run)
+    folders = [RunFolder(settings.results / name) for name in reversed(store.runs(settings.results))]
+    folder = next((one for one in folders if one.all_logs()), None)
+    if folder is None:
+        return store.open(settings.results)
+    if folder != folders[0]:
+        ui.say(f"run {folders[0].name} has no logs, nothing of it was started; this is the latest run that has some:")
+    return folder
+
+
+def _whose(folder: RunFolder, found: Sequence[Found], asked: Set[str]) -> str:
+    """Which run's saved logs these are. It is over if none of its hosts has a container of it that runs."""
+    there = [one.container.labels.get("owner", "?") for one in found if one.run == folder.name and one.runs]
+    hosts = {one.name for one in load.inventory(folder.inventory).hosts} if folder.inventory.exists() else None
+    place = f"logs of {near(folder.path)}"
+    if there:
+        return f"run {folder.name} of {there[0]} (under way; {place})"
+    return f"run {folder.name} ({'over; ' if hosts is not None and hosts <= asked else ''}{place})"
 
 
 def _follow(settings: Settings, run: str, host: str, role: str, tail: int) -> int:
     """3 if a host is lost at the end, or never answered."""
     try:
-        with connect(_inventory(settings, [host] if host else []), settings, Silent()) as session:
+        with connect(_inventory(settings, [host] if host else [], flag="--host"), settings, Silent()) as session:
             found = follows.look(session)
             chosen = follows.chosen(found, _named(settings, run))
             follows.check_role(role, found, chosen)
@@ -308,12 +391,14 @@ def _named(settings: Settings, run: str) -> str:
 
 def _running_logs(
     settings: Settings, inventory: Inventory, run: str, role: str, tail: int
-) -> tuple[Titled, list[FleetError]]:
-    """Beside the logs the errors of hosts that could not be asked."""
+) -> tuple[list[Found], list[FleetError]]:
+    """Our containers of the run, and the errors of hosts that could not be asked."""
 
-    def act(machine: Machine) -> Titled:
-        found = [one for one in teardown.ours(machine) if one.labels["run"].startswith(run) and _fits(one, role)]
-        return [(f"{machine.name} {healths.seat_of(one)}", collect.tail(machine, one, tail)) for one in found]
+    def act(machine: Machine) -> list[Found]:
+        there = [one for one in teardown.ours(machine) if one.labels["run"].startswith(run)]
+        return [
+            Found(machine.name, one, collect.tail(machine, one, tail) if _fits(one, role) else None) for one in there
+        ]
 
     try:
         with _session(settings, inventory) as session:
@@ -321,19 +406,40 @@ def _running_logs(
     except HostError as error:
         return [], [error]
     errors = [answer for answer in answers if isinstance(answer, FleetError)]
-    return [pair for answer in answers if not isinstance(answer, FleetError) for pair in answer], errors
+    return [one for answer in answers if not isinstance(answer, FleetError) for one in answer], errors
 
 
 def _fits(container: Container, role: str) -> bool:
     return not role or role in (container.labels.get("role"), healths.seat_of(container))
 
 
-def _saved_logs(folder: RunFolder, host: str, role: str, tail: int) -> Titled:
-    found = sorted((folder.path / "logs").glob("*/*.log"))
-    chosen = [path for path in found if not role or role in _seat_and_role(path)]
+def _saved_logs(folder: RunFolder, host: str, role: str, tail: int) -> list[tuple[str, str]]:
+    """What each log is of, and its last lines. host: one of the run's own inventory, or a pattern of several."""
+    chosen = [path for path in folder.all_logs() if not role or role in _seat_and_role(path)]
+    seated = {path: folder.hosts(path.parent.name, path.stem) for path in chosen}
     if host:
-        chosen = [path for path in chosen if host in folder.hosts(path.parent.name, path.stem)]
-    return [(f"{path.relative_to(folder.path)}", collect.last_lines(path, tail)) for path in chosen]
+        wanted = _of_run(folder, host)
+        chosen = [path for path in chosen if wanted & seated[path]]
+    return [(_titled(folder, path, seated[path]), collect.last_lines(path, tail)) for path in chosen]
+
+
+def _titled(folder: RunFolder, path: Path, hosts: Set[str]) -> str:
+    place = f"   {_seat_and_role(path)[0]} on {', '.join(sorted(hosts))}" if hosts else ""
+    return f"{path.relative_to(folder.path)}{place}"
+
+
+def _of_run(folder: RunFolder, host: str) -> set[str]:
+    """The hosts that a word means in the inventory a run was started with. Raises UsageError."""
+    if not folder.inventory.exists():
+        return {host}
+    return {one.name for one in load.limit(load.inventory(folder.inventory), [host], flag="--host").hosts}
+
+
+def _has(folder: RunFolder, host: str) -> bool:
+    """Whether a run's own inventory knows this host."""
+    with suppress(UsageError):
+        return folder.inventory.exists() and bool(_of_run(folder, host))
+    return False
 
 
 def _seat_and_role(log: Path) -> tuple[str, str]:

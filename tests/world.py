@@ -68,7 +68,10 @@ class Listener(Silent):
 
 @dataclass
 class Box:
-    """One container. looks: a client ends when it was inspected so often. ended: when, as docker writes it."""
+    """One container. looks: a client ends when it was inspected so often. ended: when, as docker writes it.
+
+    up: how long it is there, in docker's words; stopped: somebody sent it TERM.
+    """
 
     name: str
     image: str = "rocm/atom-dev:n1"
@@ -79,6 +82,8 @@ class Box:
     labels: dict[str, str] = field(default_factory=dict)
     log: str = ""
     looks: int = 2
+    up: str = "2 minutes"
+    stopped: bool = False
 
     @property
     def id(self) -> str:
@@ -89,11 +94,10 @@ class Box:
 
     def row(self) -> str:
         labels = ",".join(f"{docker.PREFIX}.{name}={value}" for name, value in self.labels.items())
-        status = {"running": "Up 2 minutes", "paused": "Up 2 minutes (Paused)"}.get(
-            self.state, f"Exited ({self.code}) 2 seconds ago"
-        )
+        known = {"running": f"Up {self.up}", "paused": f"Up {self.up} (Paused)", "created": "Created"}
+        status = known.get(self.state, f"Exited ({self.code}) 2 seconds ago")
         row = {"ID": self.id, "Names": self.name, "Image": self.image, "State": self.state, "Status": status}
-        return json.dumps(row | {"Labels": labels})
+        return json.dumps(row | {"Labels": labels, "RunningFor": f"{self.up} ago"})
 
     def inspected(self) -> dict[str, Any]:
         running = self.state in ("running", "paused")
@@ -205,7 +209,7 @@ class Node:
 
     def _docker(self, argv: list[str]) -> Any:
         verb = {"image": self._image, "ps": self._ps, "inspect": self._inspect, "run": self._run, "logs": self._logs}
-        verb |= {"stop": self._stop, "rm": self._rm, "unpause": self._unpause}
+        verb |= {"stop": self._stop, "rm": self._rm, "unpause": self._unpause, "events": self._events}
         if argv[0] in verb:
             return verb[argv[0]](argv[1:])
         if argv[0] == "info":
@@ -251,6 +255,7 @@ class Node:
         for box in filter(None, map(self._box, argv)):
             if box.state == "running":
                 box.end(143)
+                box.stopped = True
         return 0
 
     def _rm(self, argv: list[str]) -> Any:
@@ -260,6 +265,10 @@ class Node:
                 return 1, "", f"cannot remove {name}"
             del self.boxes[box.name]
         return 0
+
+    def _events(self, argv: list[str]) -> str:
+        box = self._box(next(part for part in argv if part.startswith("container=")).removeprefix("container="))
+        return '{"Action":"kill","Actor":{"Attributes":{"signal":"15"}}}\n' if box and box.stopped else ""
 
     def _unpause(self, argv: list[str]) -> int:
         for box in filter(None, map(self._box, argv)):

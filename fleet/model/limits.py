@@ -22,8 +22,14 @@ def words(patterns: Sequence[str]) -> list[str]:
     return [word for pattern in patterns for word in _SEPARATORS.split(pattern) if word]
 
 
-def limit(inventory: Inventory, patterns: Sequence[str], sets: Mapping[str, Sequence[str]] | None = None) -> Inventory:
-    """The hosts that are meant, in file order. No patterns: all. sets: what `@name` stands for.
+def limit(
+    inventory: Inventory,
+    patterns: Sequence[str],
+    sets: Mapping[str, Sequence[str]] | None = None,
+    *,
+    flag: str = "--limit",
+) -> Inventory:
+    """The hosts that are meant, in file order. No patterns: all. sets: what `@name` stands for; flag: what was typed.
 
     As in Ansible the order of patterns does not count: first all plain ones add hosts, then each `&x` keeps only those
     of x, then each `!x` takes out those of x; without a plain one they work on all. Raises UsageError for a name that
@@ -32,7 +38,7 @@ def limit(inventory: Inventory, patterns: Sequence[str], sets: Mapping[str, Sequ
     asked = words(patterns)
     if not asked:
         return inventory
-    known = _Known(inventory, sets or {})
+    known = _Known(inventory, sets or {}, flag)
     plain = [known.named(word) for word in asked if word[0] not in "&!"]
     chosen = set().union(*plain) if plain else set(known.names)
     for word in asked:
@@ -42,7 +48,7 @@ def limit(inventory: Inventory, patterns: Sequence[str], sets: Mapping[str, Sequ
         if word[0] == "!":
             chosen -= known.named(word[1:])
     if not chosen:
-        raise UsageError(f"--limit {shown(','.join(asked))}: no host of {inventory.path} is left", hint=known.hint)
+        raise UsageError(f"{flag} {shown(','.join(asked))}: no host of {inventory.path} is left", hint=known.hint)
     hosts = tuple(host for host in inventory.hosts if host.name in chosen)
     return inventory.model_copy(update={"hosts": hosts})
 
@@ -50,8 +56,8 @@ def limit(inventory: Inventory, patterns: Sequence[str], sets: Mapping[str, Sequ
 class _Known:
     """The names of an inventory that a pattern can mean."""
 
-    def __init__(self, inventory: Inventory, sets: Mapping[str, Sequence[str]]) -> None:
-        self.path, self.sets = inventory.path, sets
+    def __init__(self, inventory: Inventory, sets: Mapping[str, Sequence[str]], flag: str) -> None:
+        self.path, self.sets, self.flag = inventory.path, sets, flag
         self.names = [host.name for host in inventory.hosts]
         self.groups: dict[str, list[str]] = {}
         for host in inventory.hosts:
@@ -84,10 +90,10 @@ class _Known:
     def _set(self, name: str) -> set[str]:
         if name not in self.sets:
             near = did_you_mean(f"@{name}", [f"@{LAST_FAILED}"])
-            raise UsageError(f"--limit @{shown(name)}: there is only @{LAST_FAILED}{near}", hint=self.hint)
+            raise UsageError(f"{self.flag} @{shown(name)}: there is only @{LAST_FAILED}{near}", hint=self.hint)
         missing = [host for host in self.sets[name] if host not in self.names]
         if missing:
-            what = f"--limit @{name}: {', '.join(missing)} failed last, and {self.path} has no such host"
+            what = f"{self.flag} @{name}: {', '.join(missing)} failed last, and {self.path} has no such host"
             raise UsageError(what, hint=f"was it asked with another --inventory?\n{self.hint}")
         return set(self.sets[name])
 
@@ -95,14 +101,14 @@ class _Known:
         try:
             members = hostrange.expand(word)
         except ValueError as error:
-            raise UsageError(f"--limit {shown(word)}: {error}", hint=self.hint) from None
+            raise UsageError(f"{self.flag} {shown(word)}: {error}", hint=self.hint) from None
         for name in members:
             if name not in self.names:
                 self._unknown(word, name)
         return set(members)
 
     def _unknown(self, word: str, name: str) -> None:
-        place = f"--limit {shown(word)}" + (f": {shown(name)}" if name != word else "")
+        place = f"{self.flag} {shown(word)}" + (f": {shown(name)}" if name != word else "")
         near = did_you_mean(name, [*self.names, *self.groups])
         raise UsageError(f"{place}: no such host or group in {self.path}{near}", hint=self.hint)
 

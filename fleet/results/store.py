@@ -93,6 +93,10 @@ class RunFolder:
     def log(self, arm: str, seat: str) -> Path:
         return self.logs(arm) / f"{_plain(seat)}.log"
 
+    def all_logs(self) -> list[Path]:
+        """Every log that is there, in the order of arms and seats."""
+        return sorted((self.path / "logs").glob("*/*.log"))
+
     def make_latest(self) -> None:
         """Point results/latest at this run. Raises FleetError."""
         with _told(self.path, self.path.parent / LATEST):

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from fleet import probes
+from fleet import docker, probes
 from fleet.docker import Container
-from fleet.errors import CommandTimeout, FleetError, HostError, HostKeyError, LoginError, Unreachable
+from fleet.errors import CommandTimeout, FleetError, HostError, HostKeyError, LoginError, ServiceDied, Unreachable
 from fleet.model.inventory import Host
 from fleet.model.service import Service
 from fleet.plan import ArmPlan, Plan
 from fleet.session import Machine, Session
 from fleet.stages import preflight
 from fleet.stages.deployment import ANSWER_SECONDS, checks, get, typed
+from fleet.stages.launch import START_SECONDS
 from fleet.stages.preflight import Findings, Needs
+from fleet.stages.teardown import STOP_SECONDS
 
 Known = dict[tuple[str, str, str], tuple[ArmPlan, Service]]
 """A plan's services by arm, host and seat."""
@@ -43,7 +45,10 @@ class HostHealth:
 
 @dataclass(frozen=True)
 class ServiceHealth:
-    """One running service of ours: the questions it was asked, and the first that was answered badly ("" if none)."""
+    """One service of ours: the questions it was asked, and the first that was answered badly ("" if none).
+
+    starting: why it does not serve yet, which is neither well nor a fault; ended: how it came to an end that is well.
+    """
 
     host: str
     name: str
@@ -52,17 +57,31 @@ class ServiceHealth:
     state: str
     asked: tuple[str, ...]
     fault: str
+    starting: str = ""
+    ended: str = ""
 
     @property
     def well(self) -> bool:
-        return not self.fault
+        return not self.fault and not self.starting
+
+    @property
+    def answer(self) -> str:
+        return self.fault or (f"starting: {self.starting}" if self.starting else self.ended or "well")
+
+    def lost(self, why: str) -> ServiceHealth:
+        """The same, on a host that does not say how it is now."""
+        return replace(self, fault=why, starting="", ended="")
 
 
 @dataclass(frozen=True)
 class Health:
+    """key, unneeded: the plan's config, and the hosts of the inventory that it does not need and nobody asked."""
+
     hosts: tuple[HostHealth, ...]
     services: tuple[ServiceHealth, ...] = ()
     models: tuple[str, ...] = ()
+    key: str = ""
+    unneeded: tuple[str, ...] = ()
 
     @property
     def well(self) -> bool:
@@ -72,12 +91,20 @@ class Health:
 
     @property
     def code(self) -> int:
-        return 0 if self.well else HostError.exit_code
+        """3 if a host is not well or models differ, else 4 if a service is not, or not yet."""
+        if self.models or not all(host.well for host in self.hosts):
+            return HostError.exit_code
+        return 0 if self.well else ServiceDied.exit_code
+
+    @property
+    def ill(self) -> bool:
+        """Something is wrong; false while services are only starting."""
+        return self.code == HostError.exit_code or any(service.fault for service in self.services)
 
     @property
     def failed(self) -> tuple[str, ...]:
-        """Hosts that are not well, or have a service that is not."""
-        ill = {service.host for service in self.services if not service.well}
+        """Hosts that are not well, or have a service that is ill."""
+        ill = {service.host for service in self.services if service.fault}
         return tuple(host.name for host in self.hosts if not host.well or host.name in ill)
 
     def to_json(self) -> dict[str, Any]:
@@ -86,6 +113,7 @@ class Health:
             "hosts": [_host_json(host) for host in self.hosts],
             "services": [vars(service) | {"well": service.well} for service in self.services],
             "models": list(self.models),
+            "not_needed": list(self.unneeded),
         }
 
 
@@ -119,39 +147,56 @@ def health(session: Session, plan: Plan | None) -> Health:
 
 @dataclass(frozen=True)
 class Questions:
-    """What each host is asked, and what the answers come to."""
+    """What each host is asked, and what the answers come to. start_within: seconds a service may take to answer."""
 
     hosts: dict[str, Host]
     wanted: dict[str, Needs]
     known: Known
     stage: str
+    start_within: float
+    key: str = ""
 
     @classmethod
     def about(cls, session: Session, plan: Plan | None) -> Questions:
         wanted = preflight.needs(plan) if plan else {name: Needs() for name in session.names}
         hosts = {host.name: host for host in session.inventory.hosts}
-        return cls(hosts, wanted, _planned(plan), typed(plan, "stage") if plan else "")
+        stage, key = (typed(plan, "stage"), plan.key) if plan else ("", "")
+        return cls(hosts, wanted, _planned(plan), stage, session.settings.timeouts.ready_within, key)
 
     def host(self, name: str, finding: Findings | FleetError) -> HostHealth:
         return _host(self.hosts[name], self.wanted[name], finding, self.stage)
 
     def services(self, machine: Machine, containers: Sequence[Container]) -> list[ServiceHealth]:
         """Our containers on one host, asked one after the other."""
-        return [_ask(machine, container, self.known) for container in containers]
+        return [_ask(machine, container, self) for container in containers]
 
     def told(self, found: Mapping[str, Findings | FleetError], services: Iterable[ServiceHealth]) -> Health:
         hosts = tuple(self.host(name, finding) for name, finding in found.items())
-        return Health(hosts, tuple(services), tuple(models_apart(self.wanted, found)))
+        unneeded = tuple(name for name in self.hosts if name not in self.wanted)
+        return Health(hosts, settled(tuple(services)), tuple(models_apart(self.wanted, found)), self.key, unneeded)
 
 
 def _host(host: Host, want: Needs, finding: Findings | FleetError, stage: str) -> HostHealth:
     if isinstance(finding, FleetError):
         reached = not isinstance(finding, (Unreachable, HostKeyError, LoginError, CommandTimeout))
         return HostHealth(host.name, None, (), error=str(finding), reached=reached)
-    in_use = any(container.state == "running" for container in finding.ours)
+    in_use = any(map(_at_work, finding.ours))
     faults = list(preflight.host_reasons(host, want, finding, in_use=in_use))
     faults += [f"image {tag} is not here; {stage}" for tag, image in finding.images.items() if not image]
     return HostHealth(host.name, finding, tuple(faults), strangers=finding.strangers)
+
+
+def _at_work(container: Container) -> bool:
+    """Whether it is there by right: it runs, or it is about to, or it has just ended well and is being removed."""
+    if container.state == "created":
+        return _within(container.created, START_SECONDS)
+    just = container.state == "exited" and container.status.startswith("Exited (0)")
+    return container.state in ("running", "removing") or (just and _within(container.status, STOP_SECONDS))
+
+
+def _within(words: str, seconds: float) -> bool:
+    age = docker.lasted(words)
+    return age is not None and age < seconds
 
 
 def models_apart(wanted: Mapping[str, Needs], found: Mapping[str, Findings | FleetError]) -> list[str]:
@@ -182,7 +227,7 @@ def _or_lost(ours: Sequence[Container], host: str, answer: list[ServiceHealth] |
     """What a host said of its services; if it is lost meanwhile, that of each of them."""
     if not isinstance(answer, FleetError):
         return answer
-    return [_service(host, container, (), answer.what) for container in ours]
+    return [_service(host, container, (), fault=answer.what) for container in ours]
 
 
 def _planned(plan: Plan | None) -> Known:
@@ -198,14 +243,53 @@ def seat_of(container: Container) -> str:
     return f"{base}.{node}" if node else base
 
 
-def _ask(machine: Machine, container: Container, known: Known) -> ServiceHealth:
-    if container.state != "running":
-        return _service(machine.name, container, ("running",), container.status)
-    planned = known.get((container.labels.get("arm", ""), machine.name, seat_of(container)))
-    if planned is None or planned[1].http is None:
-        return _service(machine.name, container, ("running",), "")
+def _ask(machine: Machine, container: Container, questions: Questions) -> ServiceHealth:
     asked = ["running"]
-    return _service(machine.name, container, asked, _answers(machine, *planned, asked))
+    if container.state != "running":
+        return _service(machine.name, container, asked, **_not_running(machine, container))
+    planned = questions.known.get((container.labels.get("arm", ""), machine.name, seat_of(container)))
+    if planned is None or planned[1].http is None:
+        return _service(machine.name, container, asked)
+    why = _answers(machine, *planned, asked)
+    if why and _told_to_stop(machine, container):
+        return _service(machine.name, container, asked, ended="is being stopped")
+    if why and _within(container.status, questions.start_within):
+        return _service(machine.name, container, asked, starting=why)
+    return _service(machine.name, container, asked, fault=why)
+
+
+def _not_running(machine: Machine, container: Container) -> dict[str, str]:
+    """What a container comes to that does not run: about to start, ended as it should, or a fault."""
+    if container.state == "created":
+        if _within(container.created, START_SECONDS):
+            return {"starting": "its container is created"}
+        return {"fault": f"created {container.created}, never started".replace("  ", " ")}
+    if container.state == "removing":
+        return {"ended": "is being removed"}
+    if container.status.startswith("Exited (0)"):
+        if container.labels.get("role") == "client":
+            return {"ended": "done (exit 0)"}
+        if _told_to_stop(machine, container):
+            return {"ended": "stopped (exit 0)"}
+    return {"fault": container.status}
+
+
+def _told_to_stop(machine: Machine, container: Container) -> bool:
+    """Whether somebody has just asked it to end, as a teardown does; one that ends by itself gets no signal."""
+    argv = docker.stops_argv(container.id, STOP_SECONDS)
+    return '"signal":"15"' in machine.docker(argv, timeout=ANSWER_SECONDS, check=False).out.replace(" ", "")
+
+
+def settled(services: Sequence[ServiceHealth]) -> tuple[ServiceHealth, ...]:
+    """A service that served before is not starting, whatever its age: the router starts when all servers answer, the
+    load when the router does."""
+    there = {(one.run, one.arm, one.name) for one in services}
+
+    def served(one: ServiceHealth) -> bool:
+        later = ("client",) if one.name == "router" else ("client", "router")
+        return one.state == "running" and any((one.run, one.arm, name) in there for name in later)
+
+    return tuple(one.lost(one.starting) if one.starting and served(one) else one for one in services)
 
 
 def _answers(machine: Machine, arm: ArmPlan, service: Service, asked: list[str]) -> str:
@@ -218,8 +302,11 @@ def _answers(machine: Machine, arm: ArmPlan, service: Service, asked: list[str])
     return ""
 
 
-def _service(host: str, container: Container, asked: Sequence[str], fault: str) -> ServiceHealth:
+def _service(
+    host: str, container: Container, asked: Sequence[str], *, fault: str = "", starting: str = "", ended: str = ""
+) -> ServiceHealth:
     labels = container.labels
+    arm = labels.get("arm", "")
     return ServiceHealth(
-        host, seat_of(container), labels["run"], labels.get("arm", ""), container.state, tuple(asked), fault
+        host, seat_of(container), labels["run"], arm, container.state, tuple(asked), fault, starting, ended
     )

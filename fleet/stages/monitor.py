@@ -113,9 +113,7 @@ class Monitor:
         """Those of a silent host as they were last seen, with that as their fault."""
         found = dict(self._services)
         lost = "its host does not answer"
-        return [
-            replace(one, fault=lost) if name in silent else one for name in self._seen for one in found.get(name, ())
-        ]
+        return [one.lost(lost) if name in silent else one for name in self._seen for one in found.get(name, ())]
 
     # ------------------------------------------------------------------ what the threads do
 
@@ -146,7 +144,7 @@ class Monitor:
     def _keep_services(self, name: str, answer: list[ServiceHealth] | FleetError, _: float) -> None:
         if isinstance(answer, FleetError):
             before = self._services.get(name, ())
-            self._services[name] = tuple(replace(one, fault=answer.what) for one in before)
+            self._services[name] = tuple(one.lost(answer.what) for one in before)
         else:
             self._services[name] = tuple(answer)
 

@@ -80,7 +80,8 @@ def ps_names_seats_and_strangers(desk: Desk, run: str) -> None:
 def logs_come_from_the_hosts(desk: Desk, run: str) -> None:
     said = desk.invoke("logs", "--role", "decode", "--tail", "3")
     assert said.code == 0, said.all
-    head, *lines = said.out.splitlines()
+    whose, head, *lines = said.out.splitlines()
+    assert re.fullmatch(rf"run {run} of \S+ \(under way\)", whose)
     assert head == "==> node2 decode0"
     assert len(lines) == 3
     assert re.match(r"\d{4}-\d\d-\d\dT", lines[0])
@@ -135,10 +136,12 @@ def down_saves_logs_and_leaves_strangers(desk: Desk, run: str) -> None:
 def logs_come_from_the_folder(desk: Desk, run: str) -> None:
     said = desk.invoke("logs", "--role", "decode", "--tail", "2")
     assert said.code == 0, said.all
-    head, *lines = said.out.splitlines()
-    assert head == "==> logs/1p1d/decode0.log"
+    whose, head, *lines = said.out.splitlines()
+    assert whose == f"run {run} (over; logs of {desk.results / run})"
+    assert head == "==> logs/1p1d/decode0.log   decode0 on node2"
     assert len(lines) == 2
-    assert desk.invoke("logs", "--run", run, "--role", "client").out.startswith("==> logs/1p1d/client-c8.log\n")
+    client = desk.invoke("logs", "--run", run, "--role", "client").out.splitlines()
+    assert client[1] == "==> logs/1p1d/client-c8.log   client on node1"
     wrong = desk.invoke("logs", "--run", run, "--role", "decod")
     assert wrong.code == 2
     assert "no log fits" in wrong.err

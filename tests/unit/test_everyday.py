@@ -99,7 +99,7 @@ def test_saved_logs_steer_no_terminal(settings: Settings, capsys: Captured, monk
     for terminal, text in ((True, "red"), (False, "\x1b[31mred\x1b[0m")):
         monkeypatch.setattr(sys.stdout, "isatty", lambda terminal=terminal: terminal)
         verbs.logs(settings, run=log.parents[2].name)
-        assert capsys.readouterr().out == f"==> logs/a/decode0.log\n{text}\n"
+        assert capsys.readouterr().out.endswith(f"==> logs/a/decode0.log\n{text}\n")
 
 
 @pytest.mark.parametrize(("code", "worst"), [(0, 3), (2, 3), (4, 4), (255, 255), (-1, 3)])
@@ -454,6 +454,69 @@ def test_a_preflight_says_who_failed_last(desk: Settings, world: World, capsys: 
 # --------------------------------------------------------------------- logs
 
 
+HEAD = f"run {RUN} (logs of {{place}})\n"
+
+
+def kept(desk: Settings, run: str, *names: str) -> Path:
+    """A run's folder with a log of server0, and its own inventory of hosts with these names, the example's first."""
+    folder = desk.results / run
+    (folder / "logs" / "tp8-1k1k").mkdir(parents=True, exist_ok=True)
+    (folder / "logs" / "tp8-1k1k" / "server0.log").write_text("one\n")
+    inventory = load.inventory(desk.inventory)
+    hosts = tuple(inventory.hosts[0].model_copy(update={"name": name, "address": name}) for name in names)
+    (folder / "inventory.yaml").write_text(load.resolved_inventory(inventory.model_copy(update={"hosts": hosts})))
+    return folder
+
+
+def test_logs_say_which_run_they_are_of(desk: Settings, world: World, capsys: Captured, tmp_path: Path) -> None:
+    folder = kept(desk, RUN, "mi355x-01", "mi355x-02")
+    assert verbs.logs(desk) is None
+    first = capsys.readouterr().out.splitlines()[0]
+    assert first == f"run {RUN} (over; logs of {folder})"
+    assert verbs.logs(desk, host="mi355x-01") is None
+    assert capsys.readouterr().out.splitlines()[0] == f"run {RUN} (logs of {folder})", "not all its hosts were asked"
+    world.running(tmp_path)
+    world.box("decode0").log = "two\n"
+    assert verbs.logs(desk, role="decode") is None
+    assert capsys.readouterr().out == f"run {RUN_OF_WORLD} of ops@here (under way)\n==> mi355x-02 decode0\ntwo\n"
+    for seat in ("prefill0", "decode0", "router"):
+        world.box(seat).end(1)
+    assert verbs.logs(desk, role="decode") is None
+    assert capsys.readouterr().out.startswith(
+        f"run {RUN_OF_WORLD} of ops@here (over; its containers are still there)\n"
+    )
+
+
+def test_a_run_that_started_nothing_is_named_before_an_older_one(
+    desk: Settings, world: World, capsys: Captured
+) -> None:
+    kept(desk, RUN, "mi355x-01")
+    refused = RUN.replace("20261130", "20261201")
+    (desk.results / refused).mkdir()
+    assert verbs.logs(desk) is None
+    assert capsys.readouterr().out.splitlines()[:2] == [
+        f"run {refused} has no logs, nothing of it was started; this is the latest run that has some:",
+        f"run {RUN} (over; logs of {desk.results / RUN})",
+    ]
+
+
+def test_hosts_of_a_kept_run_are_those_of_its_own_inventory(desk: Settings, world: World, capsys: Captured) -> None:
+    """The plan's host was renamed in the inventory of today."""
+    kept(desk, RUN, "mi355x-01", "gone-7")
+    change(desk.inventory, ("mi355x-01:", "mi355x-09:"))
+    for run in (RUN, ""):
+        assert verbs.logs(desk, run=run, host="mi355x-01") is None
+        assert capsys.readouterr().out.endswith("server0 on mi355x-01\none\n")
+    with pytest.raises(UsageError, match="no log fits"):
+        verbs.logs(desk, run=RUN, host="gone-7")
+    with pytest.raises(UsageError, match=r"^--host gone-8: no such host or group in .*/inventory.yaml; did you mean"):
+        verbs.logs(desk, run=RUN, host="gone-8")
+    with pytest.raises(UsageError, match=r"^--host mi355x-99: no such host or group in .*example-mi355x.yaml"):
+        verbs.logs(desk, host="mi355x-99")
+    with pytest.raises(UsageError, match=r"^--host mi355x-99: no such host or group"):
+        verbs.logs(desk, host="mi355x-99", follow=True)
+
+
 def test_logs_of_a_host_that_cannot_be_asked(desk: Settings, world: World, capsys: Captured) -> None:
     """The others' logs, or the kept ones, are shown; the error is told, and is the exit code."""
     lost = Unreachable("refused", where="mi355x-03", hint="try:  ssh mi355x-03 true")
@@ -466,7 +529,9 @@ def test_logs_of_a_host_that_cannot_be_asked(desk: Settings, world: World, capsy
     log.parent.mkdir(parents=True)
     log.write_text("one\ntwo\n")
     assert verbs.logs(desk, tail=1) == 3
-    assert capsys.readouterr().out == "==> logs/tp8-1k1k/server0.log\ntwo\n"
+    assert capsys.readouterr().out == f"{HEAD}==> logs/tp8-1k1k/server0.log   server0 on mi355x-01\ntwo\n".format(
+        place=desk.results / RUN
+    )
     assert verbs.logs(desk, run="not-here") == 3
     assert verbs.logs(desk, host="mi355x-01", role="server") is None
     with pytest.raises(UsageError, match="no run 'not-here'"):
@@ -486,7 +551,7 @@ def test_kept_logs_need_no_lab(desk: Settings, monkeypatch: pytest.MonkeyPatch, 
     assert verbs.logs(desk, run="latest") == 3
     said = capsys.readouterr()
     assert (said.out, said.err) == (
-        "==> logs/tp8-1k1k/server0.log\none\n",
+        HEAD.format(place=desk.results / RUN) + "==> logs/tp8-1k1k/server0.log   server0 on mi355x-01\none\n",
         "the lab is not up\ntry:  invoke lab.up\n",
     )
 

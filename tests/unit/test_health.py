@@ -6,10 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from fleet import ui
+from fleet.docker import lasted
 from fleet.errors import Unreachable
 from fleet.stages.deployment import Deployment
-from fleet.stages.health import health, seat_of
-from tests.world import Box, World
+from fleet.stages.health import Health, health, seat_of
+from tests.world import RUN, Box, World
 
 FIRST, SECOND = "mi355x-01", "mi355x-02"
 
@@ -38,6 +40,9 @@ def test_a_plan_asks_its_own_hosts_for_what_it_needs(world: World) -> None:
     line = "invoke stage --config dsv4-fp4-mi355x-atom-disagg-mtp --inventory inventories/example-mi355x.yaml"
     assert found.hosts[1].faults == (f"image {world.tag} is not here; type: {line}",)
     assert found.code == 3
+    assert (found.key, found.unneeded) == (world.plan.key, ("mi355x-03", "mi355x-04"))
+    assert found.to_json()["not_needed"] == ["mi355x-03", "mi355x-04"]
+    assert health(world.session, None).unneeded == ()
 
 
 def test_running_services_are_asked_what_readiness_asks(world: World, up: Deployment) -> None:
@@ -121,3 +126,121 @@ def test_who_failed_is_named(world: World, up: Deployment) -> None:
     world.box("decode0").end(1)
     assert health(world.session, world.plan).failed == (SECOND,)
     assert health(world.session, None).failed == (SECOND, "mi355x-03")
+
+
+# ---------------------------------------------------------------------- a good sweep from its start to its end
+
+
+def answers(found: Health) -> dict[str, str]:
+    return {one.name: one.answer for one in found.services}
+
+
+def client(world: World, state: str = "running", up: str = "2 minutes") -> Box:
+    box = Box("fleet-x-client", state=state, up=up, labels={"run": RUN, "arm": "1p1d-mtp3", "role": "client"})
+    world.nodes[FIRST].boxes[box.name] = box
+    return box
+
+
+def without_router(world: World) -> None:
+    world.nodes[FIRST].boxes.pop(world.box("router").name)
+
+
+@pytest.mark.parametrize(
+    ("age", "answer", "ill"),
+    [
+        ("39 minutes", "starting: /health: ", False),
+        ("40 minutes", "/health: ", True),
+        ("About an hour", "/health: ", True),
+    ],
+)
+def test_a_server_that_loads_is_starting(world: World, up: Deployment, age: str, answer: str, ill: bool) -> None:
+    without_router(world)
+    world.handlers["prefill0"] = lambda path, body: "refused"
+    world.box("prefill0").up = age
+    found = health(world.session, world.plan)
+    assert answers(found)["prefill0"].startswith(answer)
+    assert (found.well, found.ill, found.code) == (False, ill, 4)
+    assert found.failed == ((FIRST,) if ill else ())
+
+
+def test_a_good_client_that_ended_is_well(world: World, up: Deployment) -> None:
+    client(world).end(0)
+    found = health(world.session, world.plan)
+    assert (answers(found)["client"], found.well, found.code) == ("done (exit 0)", True, 0)
+    client(world).end(1)
+    found = health(world.session, world.plan)
+    assert (answers(found)["client"], found.ill, found.code) == ("Exited (1) 2 seconds ago", True, 4)
+
+
+def test_created_is_not_ill_for_a_short_time(world: World, up: Deployment) -> None:
+    box = client(world, "created", "119 seconds")
+    found = health(world.session, world.plan)
+    assert (answers(found)["client"], found.ill, found.code) == ("starting: its container is created", False, 4)
+    assert found.failed == ()
+    box.up = "2 minutes"
+    found = health(world.session, world.plan)
+    assert (answers(found)["client"], found.ill, found.code) == ("created 2 minutes ago, never started", True, 4)
+
+
+def test_a_service_that_served_before_is_ill_at_once(world: World, up: Deployment) -> None:
+    """The router was started because its servers answered, the load because the router did."""
+    world.handlers["prefill0"] = world.handlers["router"] = lambda path, body: "refused"
+    found = health(world.session, world.plan)
+    assert answers(found)["prefill0"].startswith("/health: ")
+    assert answers(found)["router"].startswith("starting: /readiness: ")
+    client(world)
+    assert answers(health(world.session, world.plan))["router"].startswith("/readiness: ")
+
+
+def test_what_is_taken_down_is_no_alarm(world: World, up: Deployment) -> None:
+    for seat in ("prefill0", "decode0"):
+        world.box(seat).end(0)
+        world.box(seat).stopped = True
+    world.box("router").stopped = True
+    world.handlers["router"] = lambda path, body: "refused"
+    found = health(world.session, world.plan)
+    assert answers(found) == {
+        "prefill0": "stopped (exit 0)",
+        "router": "is being stopped",
+        "decode0": "stopped (exit 0)",
+    }
+    assert (found.well, [host.faults for host in found.hosts]) == (True, [(), ()])
+
+
+@pytest.mark.parametrize(("code", "stopped"), [(0, False), (137, True), (1, False)])
+def test_a_service_that_ended_otherwise_is(world: World, up: Deployment, code: int, stopped: bool) -> None:
+    world.box("decode0").end(code)
+    world.box("decode0").stopped = stopped
+    assert answers(health(world.session, world.plan))["decode0"] == f"Exited ({code}) 2 seconds ago"
+
+
+def test_the_verdict_counts_hosts_and_services(world: World, up: Deployment) -> None:
+    def verdict() -> str:
+        return ui.states(health(world.session, world.plan))[""]
+
+    assert verdict() == "2 of 2 hosts healthy; 3 of 3 services well"
+    client(world).end(1)
+    assert verdict() == "2 of 2 hosts healthy; 1 of 4 services not well (exit 4)"
+    world.handlers["router"] = lambda path, body: "refused"
+    client(world, "created", "1 second")
+    assert verdict() == "2 of 2 hosts healthy; 1 of 4 services not well, 1 starting (exit 4)"
+    world.handlers.clear()
+    assert verdict() == "2 of 2 hosts healthy; 1 of 4 services still starting (exit 4)"
+    world.nodes[SECOND].clock = 5.0
+    assert verdict() == "1 of 2 hosts healthy; 1 of 4 services still starting (exit 3)"
+
+
+@pytest.mark.parametrize(
+    ("words", "seconds"),
+    [
+        ("Up Less than a second", 0),
+        ("Exited (137) 5 seconds ago", 5),
+        ("Up About a minute (Paused)", 60),
+        ("39 minutes ago", 2340),
+        ("Up About an hour", 3600),
+        ("2 weeks ago", 1209600),
+        ("Created", None),
+    ],
+)
+def test_how_long_docker_says(words: str, seconds: float | None) -> None:
+    assert lasted(words) == seconds

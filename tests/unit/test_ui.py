@@ -25,7 +25,7 @@ from fleet.results import report
 from fleet.stages.health import Health, HostHealth, health
 from fleet.timeline import Line, Told
 from tests.judged import a_record, invalid
-from tests.world import RUN, World
+from tests.world import KEY, RUN, World
 
 
 def test_plain_is_one_line_an_event_and_silent_while_it_goes_on() -> None:
@@ -117,6 +117,7 @@ def test_health_is_a_table_then_words(capsys: pytest.CaptureFixture[str]) -> Non
     assert lines[3:] == [
         "mi355x-01: refused",
         "mi355x-02: its clock is off by +5.0 s; type: chronyc makestep there",
+        f"2 more hosts of the inventory are not needed by {KEY}: mi355x-03, mi355x-04",
         "0 of 2 hosts healthy (exit 3)",
     ]
 
@@ -168,7 +169,8 @@ def test_changes_are_told_once(world: World, capsys: pytest.CaptureFixture[str])
         f"router on mi355x-01, run {RUN}: running, well",
         f"decode0 on mi355x-02, run {RUN}: running, well",
         "models: the same on all hosts that answer",
-        "2 of 2 hosts healthy",
+        f"hosts: 2 more hosts of the inventory are not needed by {KEY}: mi355x-03, mi355x-04",
+        "2 of 2 hosts healthy; 3 of 3 services well",
     ]
     world.nodes["mi355x-01"].free["/var/lib/docker"] -= 10**10
     world.nodes["mi355x-01"].free["/"] -= 10**10
@@ -179,7 +181,8 @@ def test_changes_are_told_once(world: World, capsys: pytest.CaptureFixture[str])
     shown.show(ended, AT)
     host, *others = capsys.readouterr().out.splitlines()
     assert host.startswith(f"{STAMP}  mi355x-02: run {RUN} has containers here (fleet-")
-    lost = [f"decode0 on mi355x-02, run {RUN}: exited, Exited (1) 2 seconds ago", "1 of 2 hosts healthy (exit 3)"]
+    verdict = "1 of 2 hosts healthy; 1 of 3 services not well (exit 3)"
+    lost = [f"decode0 on mi355x-02, run {RUN}: exited, Exited (1) 2 seconds ago", verdict]
     assert others == [f"{STAMP}  {line}" for line in lost]
     older = [replace(one, fault=one.fault.replace("2 seconds", "About a minute")) for one in ended.services]
     shown.show(replace(ended, services=tuple(older)), AT)
@@ -201,7 +204,7 @@ def test_a_silent_host_is_told_then_why_then_that_it_is_back(world: World, capsy
     lines = [line.removeprefix(f"{STAMP}  ") for line in capsys.readouterr().out.splitlines()]
     assert lines[:3] == [
         "mi355x-02: no answer",
-        "1 of 2 hosts healthy (exit 3)",
+        "1 of 2 hosts healthy; 3 of 3 services well (exit 3)",
         "mi355x-02: no answer: no answer within 30 s; try:  ssh",
     ]
     assert [line[:15] for line in lines[3:]] == ["mi355x-02: well", "2 of 2 hosts he"]
@@ -228,11 +231,21 @@ def test_the_board_is_health_with_the_verdict_first(world: World, capsys: pytest
     ui.health(found)
     printed = [line for line in capsys.readouterr().out.splitlines() if line]
     shown = [line for line in plain(found, width=200) if line]
-    assert shown[0] == "1 of 2 hosts healthy (exit 3)   21:14:07 UTC   ^C ends"
+    assert shown[0] == "1 of 2 hosts healthy; 3 of 3 services well (exit 3)   21:14:07 UTC   ^C ends"
     assert shown[1:] == printed[:-1]
     assert "mi355x-02  no answer since 12 s" in shown
     red = [str(line.style) for line in ui.board(found, AT, 100, 30) if line.plain.startswith("mi355x-0")]
     assert red[:2] == ["", "red"]
+
+
+def test_what_is_starting_is_yellow_and_no_alarm(world: World) -> None:
+    found = looked(world)
+    starting = replace(found, services=(replace(found.services[0], starting="/health: x"), *found.services[1:]))
+    lines = [(line.plain, str(line.style)) for line in ui.board(starting, AT, 100, 30)]
+    assert lines[0] == (
+        "2 of 2 hosts healthy; 1 of 3 services still starting (exit 4)   21:14:07 UTC   ^C ends", "bold yellow",
+    )  # fmt: skip
+    assert [style for line, style in lines if "starting: /health" in line] == ["yellow"]
 
 
 @pytest.mark.parametrize(("width", "height"), [(100, 30), (80, 24), (40, 10), (40, 6), (20, 3)])
