@@ -68,7 +68,7 @@ def _verify(machine: Machine, deployment: Deployment, services: Sequence[Service
         return
     for name, image in docker.parse_images_of(machine.docker(docker.images_of_argv(names)).out).items():
         if image != planned:
-            what = f"{name} is a container of image {image}, the seats of this arm have {planned}"
+            what = f"{name} is a container of image {image[:19]}, the seats of this arm have {planned[:19]}"
             raise HostError(f"{what}: {deployment.arm.arm.image} was moved meanwhile", where=machine.name)
 
 
