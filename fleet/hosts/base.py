@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shlex
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import BinaryIO, Protocol
@@ -95,7 +96,7 @@ class Transport(Protocol):
     def close(self) -> None: ...
 
 
-class Calls:
+class Calls(ABC):
     """Commands to their end, told or streamed, for a transport that has one way to carry a call out."""
 
     name: str
@@ -120,15 +121,15 @@ class Calls:
         outcome = self._call(argv, Deadline(timeout), source or (), sink or (lambda _: None), Tail(CHUNK))
         return checked(outcome, self._hint(argv)) if check else outcome
 
+    @abstractmethod
     def _call(
         self, argv: Argv, deadline: Deadline, source: Iterable[bytes], sink: Callable[[bytes], object], errors: Tail
     ) -> Outcome:
         """The outcome of one command, without its stdout, which goes to `sink`."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _hint(self, argv: Argv) -> str:
         """What to type to do the same by hand."""
-        raise NotImplementedError
 
 
 class Deadline:

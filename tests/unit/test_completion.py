@@ -166,8 +166,9 @@ def test_bash_itself_calls_it_at_the_tab_key(tmp_path: Path) -> None:
         os.close(terminal)
 
 
-@pytest.mark.skipif(not shutil.which("zsh"), reason="no zsh here")
 def test_zsh_completes_keys() -> None:
+    if not shutil.which("zsh"):
+        (pytest.fail if os.environ.get("CI") else pytest.skip)("no zsh here")
     text = (
         "compdef() { }; compadd() { print -l $found }\n"
         "source <(invoke completion --shell zsh)\n"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -99,10 +100,13 @@ def test_graphics_beside_real_gpus_do_not_count() -> None:
     assert hardware.chosen({}) == "none"
 
 
-def asked(probe: Any, root: Path) -> Any:
+NOBODY = 65534
+
+
+def asked(probe: Any, root: Path, user: int | None = None) -> Any:
     """What a probe finds on a machine whose folders are below `root`: its script runs, with other roots."""
     argv = [part.replace(" /", f" {root}/") if "shopt" in part else part for part in probe.argv]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=20, check=False)
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=20, check=False, user=user)
     return probe.parse(done.returncode, done.stdout, done.stderr)
 
 
@@ -124,10 +128,17 @@ def test_models_are_looked_for(tmp_path: Path) -> None:
     assert hardware.models("/x").parse(0, "/mo dels\t\n/m;x\t\n/ok\t\n", "") == {"/ok": ()}
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_scratch_where_this_user_may_not_write(tmp_path: Path) -> None:
-    tmp_path.chmod(0o500)
-    assert f"{tmp_path}/fleet" not in asked(hardware.scratch(f"{tmp_path}/fleet"), tmp_path)
+def test_scratch_where_this_user_may_not_write() -> None:
+    """Root may write everywhere: then nobody asks."""
+    user = NOBODY if os.geteuid() == 0 else None
+    with tempfile.TemporaryDirectory(dir="/tmp") as made:
+        root, probe = Path(made), hardware.scratch(f"{made}/own/fleet")
+        root.chmod(0o755)
+        (root / "own").mkdir()
+        (root / "own").chmod(0o777)
+        assert f"{made}/own/fleet" in asked(probe, root, user)
+        (root / "own").chmod(0o555)
+        assert f"{made}/own/fleet" not in asked(probe, root, user)
 
 
 def test_scratch_is_measured_where_it_will_be(tmp_path: Path) -> None:
