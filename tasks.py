@@ -238,9 +238,9 @@ def add(
     update: bool = False,
 ) -> int | None:
     """Look at hosts over SSH and write them into the inventory."""
-    from fleet import verbs
+    from fleet import enrol
 
-    return verbs.add_hosts(
+    return enrol.run(
         settings(c, inventory),
         hosts=words(host),
         group=group,

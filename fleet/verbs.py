@@ -598,32 +598,6 @@ def check_inventory(settings: Settings, *, limit: Sequence[str] = (), about: Seq
     return None
 
 
-def add_hosts(
-    settings: Settings,
-    *,
-    hosts: Sequence[str],
-    group: str = "",
-    runners: Sequence[str] = (),
-    models: str = "",
-    fabric: str = "",
-    dry_run: bool = False,
-    update: bool = False,
-) -> int | None:
-    """See fleet.enrol."""
-    from fleet import enrol
-
-    return enrol.run(
-        settings,
-        hosts=hosts,
-        group=group,
-        runners=runners,
-        models=models,
-        fabric=fabric,
-        dry_run=dry_run,
-        update=update,
-    )
-
-
 def _fit(settings: Settings, inventory: Inventory, key: str) -> ui.Fit:
     """Whether a recipe can be planned on these hosts."""
     runner, names = "-", []

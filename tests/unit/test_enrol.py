@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fleet import enrol, provision, verbs
+from fleet import enrol, provision
 from fleet.errors import CommandTimeout, FileFaults, HostKeyError, Scan, Unreachable, UsageError
 from fleet.hosts import route
 from fleet.hosts.base import Transport
@@ -527,6 +527,6 @@ def test_a_faulty_file_is_refused_with_its_faults(desk: Settings, lab: Lab) -> N
 
 def test_the_verb_hands_all_on(desk: Settings, lab: Lab, capsys: Captured) -> None:
     options: dict[str, Any] = {"group": "rack1", "runners": ["x"], "models": "/m", "fabric": "ens1", "dry_run": True}
-    assert verbs.add_hosts(desk, hosts=["mi355x-05"], update=False, **options) is None
+    assert enrol.run(desk, hosts=["mi355x-05"], update=False, **options) is None
     line = "+        mi355x-05: {fabric: {address: 198.51.100.5, nics: [rdma0]}, models: /m, runners: [x]}"
     assert line in capsys.readouterr().out
