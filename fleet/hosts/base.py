@@ -104,7 +104,7 @@ class Calls(ABC):
     def run(self, argv: Argv, *, timeout: float = 30.0, stdin: bytes | None = None, check: bool = True) -> Outcome:
         """See Transport.run."""
         kept = Tail()
-        outcome = self._call(argv, Deadline(timeout), chunks(stdin or b""), kept.add, Tail())
+        outcome = self._call(argv, Deadline(timeout), chunks(stdin) if stdin else (), kept.add, Tail())
         outcome = replace(outcome, stdout=kept.bytes())
         return checked(outcome, self._hint(argv)) if check else outcome
 
@@ -158,6 +158,9 @@ class Tail:
         self._data += data
         if self.limit is not None and len(self._data) > 2 * self.limit:
             del self._data[: -self.limit]
+
+    def clear(self) -> None:
+        self._data.clear()
 
     def bytes(self) -> bytes:
         return bytes(self._data if self.limit is None else self._data[-self.limit :])

@@ -49,12 +49,13 @@ from fleet.hosts.base import (
 )
 from fleet.hosts.route import Route, resolve, split_jump
 from fleet.hosts.trust import KnownHosts, Untrusted, keyscan
+from fleet.hosts.wire import Wire
 
 SESSIONS = 8
 """Channels on one connection, before another is opened. sshd's MaxSessions is 10; two stay free to end commands."""
 
-TICK = 0.2
-"""Seconds after which a waiting call looks whether it was cancelled."""
+FRESH = 0.2
+"""Seconds that the failure of an earlier attempt to connect answers later calls, too."""
 
 PREAMBLE = 64 * 1024
 """Bytes that a login shell's start-up files may print before the command begins."""
@@ -68,10 +69,9 @@ HOST_KEYS = (
     "rsa-sha2-256",
 )
 
-# The shell turns death by a signal into 128 + n: paramiko drops the `exit-signal` message. Its child tells which
-# process to end (/proc/self is whoever reads it; $$ would be the parent) and that the command begins now: whatever a
-# login shell printed before is noise.
-COMMAND = '(read -r p _ </proc/self/stat; echo "$0 $p"; exec "$@"); exit $?'
+# It tells which process to end, and that the command begins now: whatever a login shell printed before is noise.
+# The login shell itself does so in no time, unless it is one to which $$ means nothing (fish): then `sh` is asked to.
+TELL = "echo {token} $$; exec {command}"
 
 WRITE = """umask 077; trap 'rm -f -- "$1"' EXIT; trap 'exit 1' HUP INT PIPE TERM
 cat >"$1" || exit; [ "$(wc -c <"$1")" -eq "$2" ] || { echo "the data arrived incomplete" >&2; exit 1; }
@@ -131,15 +131,29 @@ class Refused(Exception):
 
 
 class Call:
-    """One command on its way: what the threads that serve it share."""
+    """One command on its way: what the threads that serve it share. The bell rings whenever there is news for it."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, plain: bool) -> None:
+        self.plain = plain
         self.token = f"fleet-{secrets.token_hex(8)}"
+        self.bell = threading.Event()
+        self.link: Link | None = None
         self.opened: Future[paramiko.Channel] = Future()
         self.trouble: BaseException | None = None
         self.pid: int | None = None
         self.cancelled = False
+        self.code = -1
         self._before = bytearray()
+
+    def cancel(self) -> None:
+        self.cancelled = True
+        self.bell.set()
+
+    @property
+    def used(self) -> Link:
+        """The connection of an open channel."""
+        assert self.link is not None
+        return self.link
 
     def body(self, data: bytes) -> bytes:
         """What the command itself wrote: everything after the line that names its process."""
@@ -152,6 +166,11 @@ class Call:
             return b""
         self.pid = int(number)
         return bytes(rest)
+
+    @property
+    def refused(self) -> bool:
+        """Whether the login shell ended without beginning the command."""
+        return self.pid is None and self.code != -1
 
     @property
     def flooded(self) -> bool:
@@ -190,6 +209,8 @@ class SSH(Calls):
         self._given = {"user": user, "port": port, "gateway": gateway}
         self._files = {"identity": identity, "ssh_config": ssh_config, "known_hosts": known_hosts}
         self._sessions: float = SESSIONS
+        self._known_shell = False
+        self._foreign_shell = False
         self._route: Route | None = None
         self._gateway: SSH | None = None
         self._lock = threading.Lock()
@@ -219,7 +240,7 @@ class SSH(Calls):
         with self._lock:
             calls = list(self._calls)
         for call in calls:
-            call.cancelled = True
+            call.cancel()
 
     def close(self) -> None:
         """End all connections. Commands in flight raise Unreachable; a later call connects anew."""
@@ -280,13 +301,33 @@ class SSH(Calls):
         sink: Callable[[bytes], object],
         errors: Tail,
     ) -> Outcome:
-        call = Call()
+        # What an unknown login shell would swallow of a command's stdin could not be sent again.
+        plain = self._foreign_shell or (source != () and not self._known_shell)
+        call = Call(plain=plain)
+        self._carry(call, argv, deadline, source, sink, errors)
+        if call.refused and not plain:
+            errors.clear()
+            call = Call(plain=True)
+            self._carry(call, argv, deadline, source, sink, errors)
+            self._foreign_shell = not call.refused
+        self._known_shell |= not call.plain
+        return self._outcome(call, argv, deadline, errors)
+
+    def _carry(
+        self,
+        call: Call,
+        argv: Argv,
+        deadline: Deadline,
+        source: Iterable[bytes],
+        sink: Callable[[bytes], object],
+        errors: Tail,
+    ) -> None:
         with self._lock:
             self._calls.add(call)
         try:
             link = self._start(call, argv, deadline, source)
             try:
-                code, begun = self._follow(call, argv, deadline, sink, errors)
+                call.code = self._follow(call, argv, deadline, sink, errors)
             except BaseException as problem:
                 self._abandon(call, link, wait=not isinstance(problem, CommandTimeout))
                 raise
@@ -294,54 +335,70 @@ class SSH(Calls):
         finally:
             with self._lock:
                 self._calls.discard(call)
-        return self._outcome(call, argv, deadline, code, begun, errors)
 
     def _start(self, call: Call, argv: Argv, deadline: Deadline, source: Iterable[bytes]) -> Link:
         """A connection with the command's channel open on it. Tried anew once: until then nothing was started."""
         fresh = False
         while True:
-            link = self._acquire(call, deadline)
-            call.opened = Future()
-            self._thread("feed", self._feed, call, link, argv, deadline, source)
+            call.opened, call.link = Future(), None
+            self._thread("feed", self._feed, call, argv, deadline, source)
             try:
-                self._wait(call, call.opened, min(self.connect_timeout, deadline.left()))
-                return link
-            except (OSError, EOFError, paramiko.SSHException) as lost:
-                if refused := refusal(lost, link):
-                    if not self._narrow(link):
+                self._wait(call, deadline.left())
+                return call.used
+            except LOST as lost:
+                if call.link and (refused := refusal(lost, call.link)):
+                    if not self._narrow(call.link):
                         raise self._unreachable(f"sshd opens no session: {refused}") from lost
                     continue
-                if not call.opened.cancel() and not call.opened.exception():
-                    return link
-                self._retire(link)
+                if not self._given_up(call):
+                    return call.used
+                if call.link is None:
+                    raise self._silent(deadline) from None
                 if fresh or not deadline.left():
                     raise self._unreachable(f"the connection was lost: {lost or 'closed'}") from lost
                 fresh = True
             except BaseException:
-                if call.opened.cancel() or call.opened.exception():
-                    self._retire(link)
-                else:
-                    self._abandon(call, link)
+                if not self._given_up(call):
+                    self._abandon(call, call.used)
                 raise
 
-    def _feed(self, call: Call, link: Link, argv: Argv, deadline: Deadline, source: Iterable[bytes]) -> None:
-        """Open the channel, start the command, feed its stdin. May hang on a cut link: nobody waits for its return.
+    def _given_up(self, call: Call) -> bool:
+        """Whether the command is not started, and will not be. Its connection, if it had one, is used no more: it is
+        let go here or, where the channel is still being opened, by the thread that does.
+        """
+        if call.opened.cancel():
+            if call.link:
+                call.link.retired = True
+            return True
+        if call.opened.exception() is None:
+            return False
+        if call.link:
+            self._retire(call.link)
+        return True
 
-        A call that gave up waiting has cancelled the future, and its command is not started.
+    def _feed(self, call: Call, argv: Argv, deadline: Deadline, source: Iterable[bytes]) -> None:
+        """Connect where there is no connection, open a channel, start the command, feed its stdin. May hang on a cut
+        link: nobody waits for its return. A call that gave up waiting has cancelled the future, and its command is not
+        started.
         """
         opened = call.opened
+        link: Link | None = None
         try:
+            link = call.link = self._acquire(deadline)
             channel = link.transport.open_session(timeout=min(self.connect_timeout, deadline.left()))
         except BaseException as problem:
             if opened.set_running_or_notify_cancel():
                 opened.set_exception(problem)
+            elif link:
+                self._retire(link)
             return
         if not opened.set_running_or_notify_cancel():
             shut(channel)
+            self._release(link)
             return
         opened.set_result(channel)
         try:
-            channel.exec_command(wrapped(argv, call.token, deadline.left()))
+            channel.exec_command(wrapped(argv, call.token, deadline.left(), plain=call.plain))
             whole = all(sent(channel, data) for data in self._drawn(call, source))
             if whole and call.trouble is None:
                 channel.shutdown_write()
@@ -359,6 +416,7 @@ class SSH(Calls):
             raise
         except BaseException as problem:
             call.trouble = problem
+            call.bell.set()
 
     def _narrow(self, link: Link) -> bool:
         """sshd refused one more channel: remember how many it takes. False where it takes not even one."""
@@ -372,32 +430,29 @@ class SSH(Calls):
         thread.start()
         return thread
 
-    def _follow(
-        self, call: Call, argv: Argv, deadline: Deadline, sink: Callable[[bytes], object], errors: Tail
-    ) -> tuple[int, float]:
-        """Read until the command ends. Returns its exit code and the seconds since the call began when it started."""
+    def _follow(self, call: Call, argv: Argv, deadline: Deadline, sink: Callable[[bytes], object], errors: Tail) -> int:
+        """Read until the command ends. Returns its exit code."""
         channel = call.opened.result()
-        begun = deadline.spent()
-        rung = threading.Event()
         for pipe in (channel.in_buffer, channel.in_stderr_buffer):
-            pipe.set_event(rung)
+            pipe.set_event(call.bell)
         while True:
+            call.bell.clear()
             ended = channel.eof_received or channel.closed
             self._check(call, argv, deadline)
             if self._read(call, channel, sink, errors):
                 continue
             if ended:
                 break
-            rung.wait(TICK)
-        while not channel.status_event.wait(TICK):
+            call.bell.wait(deadline.left() + GRACE)
+        while not channel.status_event.wait(GRACE):
             self._check(call, argv, deadline)
         # sshd counts a channel against MaxSessions until it has closed it, right after its last word.
-        rung.clear()
+        call.bell.clear()
         if not channel.closed:
-            rung.wait(GRACE)
+            call.bell.wait(GRACE)
         if call.trouble is not None:
             raise call.trouble
-        return channel.exit_status, begun
+        return int(channel.exit_status)
 
     def _read(self, call: Call, channel: paramiko.Channel, sink: Callable[[bytes], object], errors: Tail) -> bool:
         """What has come on both streams. False if nothing has: only then may the caller wait to be rung, as paramiko
@@ -421,8 +476,8 @@ class SSH(Calls):
         if deadline.spent() > deadline.seconds + GRACE:
             raise self._overdue(argv, deadline, "no word of its end: it may be running still")
 
-    def _outcome(self, call: Call, argv: Argv, deadline: Deadline, code: int, begun: float, errors: Tail) -> Outcome:
-        spent = deadline.spent()
+    def _outcome(self, call: Call, argv: Argv, deadline: Deadline, errors: Tail) -> Outcome:
+        spent, code = deadline.spent(), call.code
         if code == -1:
             started = "it may have done its work" if call.pid else "it is not known to have started"
             raise self._unreachable(f"the connection was lost during {named(argv)}: {started}", argv)
@@ -468,19 +523,18 @@ class SSH(Calls):
             (self._release if sound else self._retire)(link)
             shut(channel)
 
-    def _wait(self, call: Call, future: Future[Any], seconds: float) -> None:
-        """Wait for the future. Raises its exception, TimeoutError after `seconds`, Interrupted when cancelled."""
+    def _wait(self, call: Call, seconds: float) -> None:
+        """Wait for the open channel. Raises why it is none, TimeoutError after `seconds`, Interrupted on cancel."""
         patience = Deadline(seconds)
-        while True:
-            with contextlib.suppress(TimeoutError):
-                future.exception(min(TICK, patience.left()))
-            if future.done():
-                break
+        call.opened.add_done_callback(lambda _: call.bell.set())
+        while not call.opened.done():
             if call.cancelled:
                 raise Interrupted("interrupted while connecting", where=self.name)
             if not patience.left():
                 raise TimeoutError(f"no answer within {seconds:.3g} s")
-        future.result()
+            call.bell.wait(patience.left())
+            call.bell.clear()
+        call.opened.result()
 
     # ------------------------------------------------------------------ connections
 
@@ -494,7 +548,7 @@ class SSH(Calls):
                 raise HostError(problem.what, where=self.name, hint=problem.hint) from problem
         return self._route
 
-    def _acquire(self, call: Call, deadline: Deadline) -> Link:
+    def _acquire(self, deadline: Deadline) -> Link:
         """A connection with room for one more call; opened by one thread while the others wait for it."""
         while True:
             with self._lock:
@@ -503,22 +557,24 @@ class SSH(Calls):
                     if link.busy < link.limit:
                         link.busy += 1
                         return link
-                if self._attempt is None:
-                    self._attempt = Attempt()
-                    self._thread("open", self._connect, self._attempt)
-                attempt = self._attempt
-            stale = attempt.age() > TICK
+                mine = self._attempt is None
+                attempt = self._attempt = self._attempt or Attempt()
+            stale = not mine and attempt.age() > FRESH
+            if mine:
+                self._connect(attempt)
             try:
-                self._wait(call, attempt.done, deadline.left())
+                attempt.done.result(deadline.left())
             except TimeoutError:
                 if attempt.done.done():
                     raise
-                what = f"no answer from {self.route} within {deadline.seconds:g} s"
-                raise Unreachable(what, where=self.name, hint=self._hint(["true"])) from None
+                raise self._silent(deadline) from None
             except HostError as problem:
                 if stale and isinstance(problem, Unreachable) and deadline.left():
                     continue  # that was how it was before this call began
                 raise copy.copy(problem) from problem.__cause__
+
+    def _silent(self, deadline: Deadline) -> Unreachable:
+        return self._unreachable(f"no answer from {self.route} within {deadline.seconds:g} s")
 
     def _connect(self, attempt: Attempt) -> None:
         link: Link | None = None
@@ -552,6 +608,7 @@ class SSH(Calls):
             "banner_timeout": self.connect_timeout,
             "auth_timeout": self.connect_timeout,
             "channel_timeout": self.connect_timeout,
+            "transport_factory": Wire,
             **identified(route.identities),
             "look_for_keys": not route.identities_only,
             "allow_agent": agent_answers() and (not route.identities_only or any(map(locked, route.identities))),
@@ -593,7 +650,7 @@ class SSH(Calls):
         """A socket-like channel from this host to another one. Only for hosts that serve as a gateway."""
         hint = self._hint(["nc", "-zv", host, str(port)])
         for last in (False, True):
-            link = self._acquire(Call(), Deadline(4 * self.connect_timeout))
+            link = self._acquire(Deadline(4 * self.connect_timeout))
             self._release(link)
             try:
                 return link.transport.open_channel("direct-tcpip", (host, port), ("", 0), timeout=self.connect_timeout)
@@ -740,10 +797,14 @@ def sent(channel: paramiko.Channel, data: bytes) -> bool:
     return True
 
 
-def wrapped(argv: Argv, token: str, seconds: float) -> str:
-    """The shell text that sshd hands to the login shell: our argv, bounded by coreutils' timeout."""
+def wrapped(argv: Argv, token: str, seconds: float, *, plain: bool) -> str:
+    """The shell text that sshd hands to the login shell: our argv, bounded by coreutils' timeout.
+
+    plain: for a login shell of any kind.
+    """
     bound = ["timeout", "-k", str(KILL_AFTER), f"{seconds + 0.001:.3f}"]
-    return quoted(["sh", "-c", COMMAND, token, *bound, *argv])
+    text = TELL.format(token=token, command=quoted([*bound, *argv]))
+    return quoted(["sh", "-c", text]) if plain else text
 
 
 def agent_answers(seconds: float = 2.0) -> bool:

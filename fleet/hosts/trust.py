@@ -96,21 +96,33 @@ def entries(file: str, label: str) -> Iterator[Known]:
         text = Path(file).read_text(encoding="utf-8", errors="replace")
     except OSError:
         return
-    for number, marker, (patterns, kind, key) in parsed(text):
+    plain, others = parsed(text)
+    for number, marker, (patterns, kind, key) in sorted(plain.get(label.lower(), []) + others):
         if names(patterns, label):
             yield Known(file, number, kind, key, marker == "@revoked")
 
 
+Line = tuple[int, str, list[str]]
+"""Line number, marker and the first three fields."""
+
+
 @lru_cache(maxsize=8)
-def parsed(text: str) -> list[tuple[int, str, list[str]]]:
-    """Line number, marker and the first three fields of each line that can be used; once for all hosts of a file."""
-    found = []
+def parsed(text: str) -> tuple[dict[str, list[Line]], list[Line]]:
+    """The lines that can be used: by host, where they list names, and those that have to be tried for every host."""
+    plain: dict[str, list[Line]] = {}
+    others: list[Line] = []
     for number, line in enumerate(text.splitlines(), 1):
         fields = line.split()
         marker = fields.pop(0) if fields and fields[0].startswith("@") else ""
-        if len(fields) >= 3 and not fields[0].startswith("#") and marker in ("", "@revoked"):
-            found.append((number, marker, fields[:3]))
-    return found
+        if len(fields) < 3 or fields[0].startswith("#") or marker not in ("", "@revoked"):
+            continue
+        found = (number, marker, fields[:3])
+        if set(fields[0]) & set("|*?!"):
+            others.append(found)
+            continue
+        for name in set(fields[0].lower().split(",")):
+            plain.setdefault(name, []).append(found)
+    return plain, others
 
 
 def names(patterns: str, label: str) -> bool:

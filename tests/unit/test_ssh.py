@@ -191,6 +191,32 @@ def test_death_by_a_signal_is_a_code(host: Host) -> None:
     assert host().run(["sh", "-c", "kill -SEGV $$"], check=False).code == 139
 
 
+FISH = """#!/bin/sh
+case "$1" in "sh -c "*) exec sh -c "exec $1" ;; esac
+echo 'fish: $$ is not the pid' >&2; exit 127
+"""
+
+
+def test_a_login_shell_of_another_kind_is_asked_to_start_sh(tmp_path: Path, host: Host) -> None:
+    shell = tmp_path / "fish"
+    shell.write_text(FISH)
+    shell.chmod(0o755)
+    with sshd.running(tmp_path / "sshd", extra=f'ForceCommand {shell} "$SSH_ORIGINAL_COMMAND"') as other:
+        fed, plain = host(other), host(other)
+        assert fed.run(["cat"], stdin=b"sent once").stdout == b"sent once"
+        outcome = plain.run(["sh", "-c", 'echo hi; kill -TERM "$$"'], check=False)
+        assert (outcome.code, outcome.out, outcome.err) == (143, "hi\n", "")
+        assert plain.run(["cat"], stdin=b"after that, too").stdout == b"after that, too"
+        fed.close()
+        plain.close()
+
+
+def test_packets_are_checked_by_the_library(host: Host) -> None:
+    transport = host()
+    transport.run(["true"])
+    assert transport._links[0].transport.remote_cipher == "aes128-gcm@openssh.com"
+
+
 def test_codes_that_look_like_a_timeout_are_not_one(host: Host) -> None:
     assert host().run(["sh", "-c", "exit 124"], check=False).code == 124
 
