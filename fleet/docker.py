@@ -15,6 +15,10 @@ from fleet.model.service import Service
 
 PREFIX = "dev.fleet"
 SCRATCH = "/fleet"
+SECRETS = "/run/fleet/secrets"
+"""Where a container that needs secrets finds their values: a mounted file, so that docker itself never knows them."""
+
+WITH_SECRETS = f'set -a; . {SECRETS}; set +a; exec "$@"'
 LOG_SIZE = "256m"
 LOG_FILES = "4"
 
@@ -43,6 +47,8 @@ class Labels(Model):
             labels["node"] = str(seat.node)
         if self.point:
             labels["point"] = self.point
+        if service.secrets:
+            labels["secrets"] = " ".join(service.secrets)
         return {f"{PREFIX}.{name}": value for name, value in labels.items()}
 
 
@@ -62,17 +68,25 @@ def scratch_path(host: Host, run: str) -> str:
     return f"{host.scratch.rstrip('/')}/{run}"
 
 
-def run_argv(service: Service, host: Host, labels: Labels, *, env_file: str | None = None) -> list[str]:
-    """The container, detached. env_file: path on the host of the secrets' values, needed if the service has secrets.
+def secrets_path(host: Host, run: str) -> str:
+    """The file of the secrets' values on the host: it goes with the run's folder."""
+    return f"{scratch_path(host, run)}/secrets"
+
+
+def run_argv(service: Service, host: Host, labels: Labels) -> list[str]:
+    """The container, detached. Where the service has secrets, its command reads their values from a mounted file:
+    with `--env` or `--env-file` they would stand in what `docker inspect` shows.
 
     Mounts fail if their source is missing (`--volume` would make an empty folder). --shm-size has no effect beside
     --ipc host, where the host's own /dev/shm is seen; it stays for the day someone takes host IPC away.
     """
     argv = ["docker", "run", "-d", "--name", container_name(service, labels)]
     argv += _settings(service, host, labels.run)
-    argv += ["--env-file", env_file] if env_file else []
+    if service.secrets:
+        argv += ["--mount", f"type=bind,source={secrets_path(host, labels.run)},target={SECRETS},readonly"]
     argv += [part for name, value in labels.of(service, host).items() for part in ("--label", f"{name}={value}")]
-    return [*argv, "--entrypoint", service.argv[0], service.image, *service.argv[1:]]
+    command = ["sh", "-c", WITH_SECRETS, "sh", *service.argv] if service.secrets else service.argv
+    return [*argv, "--entrypoint", command[0], service.image, *command[1:]]
 
 
 def _settings(service: Service, host: Host, run: str) -> list[str]:

@@ -60,7 +60,7 @@ def build(
     causes: dict[str, list[str]] = {}
     for one in chosen:
         try:
-            plans.append(_arm_plan(one, inventory, options, conc, trial))
+            plans.append(_arm_plan(one, inventory, options, conc, trial, recipe.config.secrets))
         except PlanError as error:
             for reason in error.reasons or (error.what,):
                 reasons.append(f"{_where(one)}arm {one.name}: {reason}")
@@ -172,7 +172,9 @@ def _trial_point(arm: Arm, asked: int, trial: Trial) -> Point:
 # --- one arm --------------------------------------------------------------------------------------------------------
 
 
-def _arm_plan(arm: Arm, inventory: Inventory, options: Any, concs: Sequence[int], trial: Trial | None) -> ArmPlan:
+def _arm_plan(
+    arm: Arm, inventory: Inventory, options: Any, concs: Sequence[int], trial: Trial | None, secrets: Sequence[str]
+) -> ArmPlan:
     engine, client = engine_for(arm.framework), load_for(arm.framework)
     reasons = [*engine.refusals(arm, options), *_trial_refusals(arm, trial)]
     if arm.disagg and not arm.router:
@@ -181,16 +183,24 @@ def _arm_plan(arm: Arm, inventory: Inventory, options: Any, concs: Sequence[int]
         placed = placement.place(arm, inventory, spans=engine.SPANS)
     except PlanError as error:
         raise PlanError(error.args[0], [*reasons, *error.reasons]) from None
-    servers = tuple(engine.service(seat, placed, options) for seat in placed.seats if seat.role not in HELPERS)
-    router = router_for(arm.router.name).service(placed, servers) if arm.router else None
+    servers = tuple(
+        _with_secrets(engine.service(seat, placed, options), placed, secrets)
+        for seat in placed.seats
+        if seat.role not in HELPERS
+    )
+    router = None
+    if arm.router:
+        router = _with_secrets(router_for(arm.router.name).service(placed, servers), placed, secrets)
     endpoint = _endpoint(placed, router or servers[0])
     points, dropped = _points(arm, concs, trial)
+    loads = (client.service(point, placed, endpoint=endpoint) for point in points)
     planned = tuple(
-        PlannedPoint(point=point, client=client.service(point, placed, endpoint=endpoint)) for point in points
+        PlannedPoint(point=point, client=_with_secrets(load, placed, secrets))
+        for point, load in zip(points, loads, strict=True)
     )
     made = ArmPlan(arm=arm, placement=placed, servers=servers, router=router, points=planned, dropped=tuple(dropped))
     reasons += declared.dropped(arm, _services(made), placement.consumes(arm), _informational(arm))
-    reasons += _env_clashes(made)
+    reasons += [*_env_clashes(made), *_secret_clashes(made)]
     if reasons:
         raise PlanError(f"arm {arm.name}", reasons)
     return made
@@ -218,6 +228,23 @@ def _env_clashes(arm: ArmPlan) -> list[str]:
             if host.env.get(name, value) != value:
                 found.append(f"{name} is {value!r} for {service.name} and {host.env[name]!r} in {host.name}'s env")
     return found
+
+
+def _with_secrets(service: Service, placed: Placement, names: Sequence[str]) -> Service:
+    """The secrets of the recipe and of the host go to every container, as the host's variables do."""
+    wanted = sorted({*placed.host(service.host).secrets, *names})
+    return service.model_copy(update={"secrets": tuple(wanted)}) if wanted else service
+
+
+def _secret_clashes(arm: ArmPlan) -> list[str]:
+    """A name that is a secret and a plain variable of the same container."""
+    found = []
+    for service in _services(arm):
+        plain = docker.environment(service, arm.placement.host(service.host))
+        found += [
+            f"{name} is a secret and a plain variable of {service.name}" for name in service.secrets if name in plain
+        ]
+    return list(dict.fromkeys(found))
 
 
 def _informational(arm: Arm) -> dict[str, str]:

@@ -92,6 +92,8 @@ def _head(plan: Plan) -> Iterator[str]:
     weights = plan.estimate.weights_gb
     there = f" ({weights:g} GB must be on each serving host)" if weights else ""
     yield f"image {', '.join(sorted(images))}   model {plan.arms[0].arm.model}{there}"
+    if names := {name for arm in plan.arms for service in arm.services for name in service.secrets}:
+        yield f"secrets {', '.join(sorted(names))}: values are asked for when a sweep starts"
     point = plan.arms[0].points[0].point
     lengths = f"lengths from [{point.range_ratio} L, L], seed {point.seed}, temperature 0, EOS ignored"
     prompts = plan.trial.prompts_per_concurrency if plan.trial else PROMPTS_PER_CONCURRENCY

@@ -6,7 +6,7 @@ import getpass
 import socket
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from fleet import http, probes
@@ -17,11 +17,13 @@ from fleet.model.check import Response
 from fleet.model.inventory import Host, Inventory
 from fleet.progress import Progress
 from fleet.provision import provision
+from fleet.secret import Secrets
 from fleet.settings import Settings
 
 T = TypeVar("T")
 
 SUDO = ("sudo", "-n")
+NO_SECRETS = Secrets()
 
 # Docker writes a container's stderr to its own stderr: one file wants both, in order.
 BOTH = ("sh", "-c", 'exec "$@" 2>&1', "_")
@@ -34,12 +36,16 @@ def owner() -> str:
 
 @dataclass(frozen=True)
 class Machine:
-    """One host and the ways to talk to it. `sudo` remembers, for all machines of a session, how Docker is used."""
+    """One host and the ways to talk to it. `sudo` remembers, for all machines of a session, how Docker is used.
+
+    secrets: masked in all text that comes from the host.
+    """
 
     host: Host
     transport: Transport
     settings: Settings
     sudo: dict[str, tuple[str, ...]]
+    secrets: Secrets = NO_SECRETS
 
     @property
     def name(self) -> str:
@@ -48,7 +54,9 @@ class Machine:
     def run(self, argv: Argv, *, timeout: float = 0, stdin: bytes | None = None, check: bool = True) -> Outcome:
         """A command; timeout: seconds, by default the settings' for short commands."""
         limit = timeout or self.settings.timeouts.command
-        return self.transport.run(argv, timeout=limit, stdin=stdin, check=check)
+        with self._masked():
+            outcome = self.transport.run(argv, timeout=limit, stdin=stdin, check=check)
+        return self._told(outcome)
 
     def docker(self, argv: Argv, *, timeout: float = 0, check: bool = True) -> Outcome:
         """A docker command, `argv` starting with "docker"."""
@@ -66,7 +74,26 @@ class Machine:
     ) -> Outcome:
         """A docker command with streamed stdin or stdout; `both`: stderr goes where stdout goes."""
         whole = [*(BOTH if both else ()), *self.docker_prefix(), *argv]
-        return self.transport.stream(whole, timeout=timeout, source=source, sink=sink, check=check)
+        # An image on its way must not change; what both streams write is text.
+        masking = self.secrets.stream(sink) if sink and both and self.secrets else None
+        with self._masked():
+            outcome = self.transport.stream(whole, timeout=timeout, source=source, sink=masking or sink, check=check)
+        if masking:
+            masking.end()
+        return self._told(outcome)
+
+    @contextmanager
+    def _masked(self) -> Iterator[None]:
+        try:
+            yield
+        except FleetError as error:
+            self.secrets.told(error)
+            raise
+
+    def _told(self, outcome: Outcome) -> Outcome:
+        if not self.secrets:
+            return outcome
+        return replace(outcome, stdout=self.secrets.masked(outcome.stdout), stderr=self.secrets.masked(outcome.stderr))
 
     def docker_prefix(self) -> tuple[str, ...]:
         """Nothing, or `sudo -n`: found out at the first use. Raises HostError if Docker cannot be used either way."""
@@ -113,6 +140,7 @@ class Session:
     settings: Settings
     progress: Progress
     sudo: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    secrets: Secrets = NO_SECRETS
 
     @property
     def names(self) -> list[str]:
@@ -142,7 +170,7 @@ class Session:
 
     def _around(self, transport: Transport) -> Machine:
         host = next(host for host in self.inventory.hosts if host.name == transport.name)
-        return Machine(host, transport, self.settings, self.sudo)
+        return Machine(host, transport, self.settings, self.sudo, self.secrets)
 
 
 def together(errors: list[FleetError]) -> FleetError:
@@ -155,7 +183,9 @@ def together(errors: list[FleetError]) -> FleetError:
 
 
 @contextmanager
-def connect(inventory: Inventory, settings: Settings, progress: Progress) -> Iterator[Session]:
+def connect(
+    inventory: Inventory, settings: Settings, progress: Progress, *, secrets: Secrets | None = None
+) -> Iterator[Session]:
     """A session on all hosts of the inventory; connections are opened when first used and closed at the end."""
     with provision(inventory, connect=settings.timeouts.connect) as transports:
-        yield Session(inventory, transports, settings, progress)
+        yield Session(inventory, transports, settings, progress, secrets=secrets or NO_SECRETS)

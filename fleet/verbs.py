@@ -32,9 +32,10 @@ from fleet.progress import Silent
 from fleet.results import lastfailed, store
 from fleet.results.record import latest
 from fleet.results.store import RunFolder
+from fleet.secret import Secrets
 from fleet.session import Machine, Session, connect, owner
 from fleet.settings import Settings, duration, near
-from fleet.stages import collect, everyone, teardown
+from fleet.stages import collect, everyone, secret, teardown
 from fleet.stages import follow as follows
 from fleet.stages import health as healths
 from fleet.stages import stage as stages
@@ -89,10 +90,12 @@ def _plan(
 
 
 @contextmanager
-def _session(settings: Settings, inventory: Inventory, *, json: bool = False) -> Iterator[Session]:
+def _session(
+    settings: Settings, inventory: Inventory, *, json: bool = False, secrets: Secrets | None = None
+) -> Iterator[Session]:
     progress = ui.progress(json=json)
     try:
-        with connect(inventory, settings, progress) as session:
+        with connect(inventory, settings, progress, secrets=secrets) as session:
             yield session
     finally:
         progress.close()
@@ -151,7 +154,7 @@ def sweep(
     inventory = _inventory(settings, limit)
     made = _plan(settings, inventory, config, arm=arm, conc=conc, trial=trial)
     store.usable(settings.results)
-    with _session(settings, inventory, json=json) as session:
+    with _session(settings, inventory, json=json, secrets=secret.gathered(made)) as session:
         folder = store.create(settings.results, config, made.hash, datetime.now(UTC))
         _describe(settings, folder, made)
         session.progress.line(_banner(made, folder))
@@ -472,6 +475,7 @@ def down(settings: Settings, *, run: str = "", limit: Sequence[str] = (), config
         found = container.labels
         arm, point = found.get("arm", "unknown"), found.get("point")
         name = collect.client_title(arm, point) if point else healths.seat_of(container)
+        machine = secret.knowing(machine, container)
         collect.fetch_log(machine, container.id, settings.results / found["run"] / "logs" / arm / f"{name}.log")
 
     with _session(settings, inventory) as session:

@@ -25,7 +25,9 @@ def _variable(name: str) -> str:
     return name
 
 
-Variables = dict[Annotated[str, AfterValidator(_variable)], Annotated[str, AfterValidator(_one_line)]]
+Variable = Annotated[str, AfterValidator(_variable)]
+"""The name of an environment variable."""
+Variables = dict[Variable, Annotated[str, AfterValidator(_one_line)]]
 """Environment variables."""
 
 

@@ -30,7 +30,10 @@ class Trial(Model):
 
 
 class Host(Model):
-    """One machine. Paths are on that machine; `address` may be an alias of ~/.ssh/config (default: the name)."""
+    """One machine. Paths are on that machine; `address` may be an alias of ~/.ssh/config (default: the name).
+
+    secrets: by name where the value comes from, `env` or `!cmd …`; never the value.
+    """
 
     name: str
     address: Word | None = None
@@ -45,6 +48,7 @@ class Host(Model):
     models: Text = "/models"
     scratch: Text = "/tmp/fleet"
     env: dict[str, str] = {}
+    secrets: dict[str, str] = {}
     mounts: tuple[str, ...] = ()
     devices: tuple[str, ...] = ()
     privileged: bool = False

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from fleet.errors import Fault
-from fleet.model.base import Fraction, KebabModel, Positive
+from fleet.model.base import Fraction, KebabModel, Positive, Variable
 from fleet.model.schema import Keys, check, owner, wrong
 from fleet.model.yamlfile import Document
 
@@ -122,6 +122,7 @@ class Config(KebabModel):
     framework: Text
     runner: Text
     router: Router | None = None
+    secrets: list[Variable] = Field(default=[], min_length=1)
 
 
 class SingleConfig(Config):

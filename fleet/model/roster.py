@@ -8,7 +8,7 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import yaml
@@ -20,6 +20,7 @@ from fleet.model.inventory import Host, Inventory, Trial
 from fleet.model.near import did_you_mean, nearest
 from fleet.model.schema import Keys, check, wrong
 from fleet.model.yamlfile import Document, Freedom, Node
+from fleet.secret import COMMAND, ENVIRONMENT, words
 from fleet.words import counted, every
 
 HOST_KEYS = tuple(name for name in Host.model_fields if name not in ("name", "groups"))
@@ -27,7 +28,7 @@ FLEET_KEYS = ("provision", "ssh_config", "trial")
 GENERAL_KEYS = (*HOST_KEYS, *FLEET_KEYS)
 GROUP_KEYS = ("vars", "hosts", "children")
 PROVISIONS = ("static", "lab")
-MERGED = ("env",)
+MERGED = ("env", "secrets")
 """Host variables that merge over the levels; all others replace."""
 
 TAKEN = ("/", "/models", "/fleet")
@@ -340,6 +341,7 @@ def _judged(document: Document, name: str, seen: _Seen) -> tuple[Host | None, li
 
 def _put(merged: Node, key: str, value: Node, line: int) -> None:
     below = merged.entries.get(key)
+    value = _sourced(value) if key == "secrets" else value
     if key in MERGED and below is not None and below.kind == value.kind == "mapping":
         both = Node("mapping", value.source, value.line, value.written)
         for node in (below, value):
@@ -347,6 +349,17 @@ def _put(merged: Node, key: str, value: Node, line: int) -> None:
                 both.put(name, entry, node.where(name)[1])
         value = both
     merged.put(key, value, line)
+
+
+def _sourced(value: Node) -> Node:
+    """Secrets that are only named come from the environment. What is written is not told: it may be a value."""
+    if value.kind == "list" and all(one.kind == "scalar" for one in value.items):
+        named = Node("mapping", value.source, value.line)
+        for one in value.items:
+            named.put(str(one.value), Node("scalar", one.source, one.line, ENVIRONMENT, ENVIRONMENT), one.line)
+        return named
+    hidden = {name: replace(one, written="…") for name, one in value.entries.items()}
+    return replace(value, written="…", entries=hidden)
 
 
 def _doubles(node: Node) -> Iterator[Fault]:
@@ -380,10 +393,32 @@ def _places(document: Document) -> Iterator[Fault]:
     for index, one in enumerate(devices.items if devices else ()):
         if isinstance(one.value, str) and not one.value.startswith("/"):
             yield wrong(document, ("host", "devices", index), "the path of a device expected: /dev/…")
+    yield from _secrets(document)
     env = document.node("host", "env")
     for name, value in env.entries.items() if env else ():
         if not _VARIABLE.fullmatch(name) or "\n" in str(value.value):
             yield wrong(document, ("host", "env", name), "a variable's name and a value of one line expected")
+
+
+def _secrets(document: Document) -> Iterator[Fault]:
+    """Names of variables, and where their values come from. What is written is not repeated: it may be a value."""
+    secrets, env = document.node("host", "secrets"), document.node("host", "env")
+    for name, source in secrets.entries.items() if secrets else ():
+        at: Keys = ("host", "secrets", name)
+        if not _VARIABLE.fullmatch(name):
+            yield document.fault(at, "secrets: the name of a variable expected, as HF_TOKEN: letters, digits and _")
+        elif env and name in env.entries:
+            yield document.fault(at, f"{name}  is in env and in secrets; keep one")
+        elif not isinstance(source.value, str) or (source.value != ENVIRONMENT and not _command(source.value)):
+            what = 'env, or "!cmd COMMAND" expected: where the value comes from, never the value'
+            yield document.fault(at, f"secrets: {name}  {what}")
+
+
+def _command(source: str) -> bool:
+    try:
+        return source.startswith(COMMAND) and bool(words(source))
+    except ValueError:
+        return False
 
 
 def _absolute(path: str) -> str:

@@ -25,8 +25,8 @@ class Port(Model):
 class Service(Model):
     """One container.
 
-    argv: the whole command, entrypoint included. env: plain values; secrets: names of variables whose values come by
-    env-file.
+    argv: the whole command, entrypoint included. env: plain values; secrets: names of variables, sorted, whose values
+    nothing but the container sees.
     http: the port of its HTTP interface, None if it has none. stop_timeout: seconds from TERM to KILL.
     origins: where each flag or variable comes from ("--max-model-len" → "config: isl + osl + 256"), for readers.
     consumes: names of declared values that this service carries, as `role.field` or `field` ("prefill.tp").

@@ -474,7 +474,8 @@ class _Reader:
         if event.anchor is not None and not self.freedom.aliases:
             self.blame(event, f"&{event.anchor}  anchors are not read; write the value out where it is used")
         if event.tag is not None:
-            self.blame(event, f"{event.tag.replace('tag:yaml.org,2002:', '!!')}  tags are not read; take it out")
+            instead = 'put all of it in quotes: "!cmd …"' if event.tag == "!cmd" else "take it out"
+            self.blame(event, f"{event.tag.replace('tag:yaml.org,2002:', '!!')}  tags are not read; {instead}")
 
     def excerpt(self, start: int, end: int) -> str:
         text = " ".join(self.text[start:end].split())

@@ -9,6 +9,7 @@ from fleet.docker import Container
 from fleet.errors import FleetError, HostError
 from fleet.hosts.base import CHUNK, Tail
 from fleet.session import Machine
+from fleet.stages import secret
 from fleet.stages.deployment import Deployment
 from fleet.stages.teardown import ours
 
@@ -76,7 +77,7 @@ def tail(machine: Machine, container: Container, lines: int) -> str:
     """The last lines of a running container's log, with docker's times; 0: all of it."""
     kept: list[bytes] = []
     argv = docker.logs_argv(container.id, tail=lines or None)
-    machine.docker_stream(argv, timeout=LOG_SECONDS, sink=kept.append, both=True)
+    secret.knowing(machine, container).docker_stream(argv, timeout=LOG_SECONDS, sink=kept.append, both=True)
     return b"".join(kept).decode(errors="replace")
 
 

@@ -18,7 +18,7 @@ from fleet.hosts.base import GRACE
 from fleet.model.arm import Role
 from fleet.model.near import did_you_mean
 from fleet.session import Machine, Session, together
-from fleet.stages import collect, preflight
+from fleet.stages import collect, preflight, secret
 from fleet.stages.health import seat_of
 from fleet.stages.teardown import ours
 from fleet.timeline import Arrival, Line, Offset, Reader, Told, merged, settled
@@ -383,7 +383,8 @@ class Follow:
         tail = None if reader.last else source.tail
         argv = docker.logs_argv(source.container.id, since=reader.last or None, follow=True, tail=tail)
         sink = lambda data: tell(reader.feed(data))  # noqa: E731
-        machine.docker_stream(argv, timeout=STREAM_SECONDS, sink=sink, both=True, check=False)
+        masking = secret.knowing(machine, source.container)
+        masking.docker_stream(argv, timeout=STREAM_SECONDS, sink=sink, both=True, check=False)
         tell(reader.end())
 
     def _ended(self, machine: Machine, source: Source) -> None:

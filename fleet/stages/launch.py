@@ -10,6 +10,7 @@ from fleet.docker import Image
 from fleet.errors import CommandFailed, FleetError, HostError
 from fleet.model.service import Service
 from fleet.session import Machine
+from fleet.stages import secret
 from fleet.stages.deployment import Deployment, by_host
 
 NAME_TAKEN = "is already in use by container"
@@ -22,6 +23,7 @@ START_SECONDS = 120.0
 def launch(deployment: Deployment) -> None:
     """Folders for the run on every host, then all servers at once. The router follows when they are ready."""
     deployment.session.all(deployment.hosts, lambda machine: make_folders(machine, deployment))
+    deployment.session.all(deployment.hosts, lambda machine: secret.bring(machine, deployment))
     start(deployment, deployment.arm.servers)
 
 

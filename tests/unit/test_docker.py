@@ -80,11 +80,10 @@ def test_what_the_inventory_adds():
         devices=("/dev/extra",),
         mounts=("/usr/lib/libionic.so:/usr/lib/libionic.so:ro",),
     )
-    argv = docker.run_argv(prefill(), host, LABELS, env_file="/run/user/0/fleet.env")
+    argv = docker.run_argv(prefill(), host, LABELS)
     assert "MORI_RDMA_TC=104" in pairs(argv, "--env")
     assert "/dev/extra" in pairs(argv, "--device")
     assert pairs(argv, "--volume") == ["/usr/lib/libionic.so:/usr/lib/libionic.so:ro"]
-    assert pairs(argv, "--env-file") == ["/run/user/0/fleet.env"]
 
 
 def test_the_spec_hash_knows_the_service_and_not_the_run():

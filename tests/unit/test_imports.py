@@ -44,7 +44,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ),
     ("fleet.engines", "fleet.routers", "fleet.loads", "fleet.http", "fleet.results.record", "fleet.results.metrics"),
     ("fleet.model", "fleet.settings", "fleet.sources"),
-    ("fleet.errors", "fleet.words"),
+    ("fleet.errors", "fleet.words", "fleet.secret"),
 )
 PURE = (
     "fleet.model",
@@ -62,6 +62,7 @@ PURE = (
     "fleet.difference",
     "fleet.steps",
     "fleet.declared",
+    "fleet.secret",
     "fleet.results.record",
     "fleet.results.metrics",
     "fleet.results.judge",
