@@ -41,6 +41,8 @@ FLAGS = {
     "models": "folder of their model weights (default: looked for)",
     "fabric": "which address peers use: an interface, RDMA device or network (default: the only one there is)",
     "dry_run": "print the diff and write nothing (default: off)",
+    "accept": "fingerprint of a key to believe, as SHA256:…, also of one that has changed; repeat it (default: none)",
+    "yes": "believe every key that nothing is on record for, never a changed one (default: ask on a terminal)",
     "update": "hosts that are there already get what was found (default: off)",
 }
 KEY = "config key: the name of a file in recipes/ without .yaml"
@@ -252,6 +254,27 @@ def add(
     )
 
 
+@verb(
+    FLAGS | {"host": "hosts that need not be in the inventory yet; repeat it or use commas (default: none)"},
+    many=["limit", "host", "accept"],
+)
+def trust(
+    c: Any,
+    limit: Many = None,
+    host: Many = None,
+    accept: Many = None,
+    yes: bool = False,
+    inventory: str = "",
+    json: bool = False,
+) -> int | None:
+    """Show the keys of the hosts beside those on record, and write down those that you accept."""
+    from fleet import trust as trusting
+
+    return trusting.run(
+        settings(c, inventory), limit=words(limit), hosts=words(host), accept=words(accept), yes=yes, json=json
+    )
+
+
 @verb(FLAGS)
 def install(c: Any) -> int | None:
     """Install the Debian packages the lab needs, where they are missing (Debian, root)."""
@@ -296,7 +319,7 @@ DAY = {
     "plan": ["plan", "config.expand", "inventory.check", "inventory.add"],
     "run": ["stage.image", "sweep"],
     "watch": ["logs", "shell"],
-    "fix": ["exec", "cp", "down"],
+    "fix": ["exec", "cp", "down", "trust"],
     "lab": ["lab.install", "lab.up", "lab.status", "lab.down"],
     "your shell": ["completion"],
 }
@@ -311,6 +334,7 @@ ns = Collection(
     down,
     execute,
     cp,
+    trust,
     shell,
     completion,
     _group("stage", {"image": image}, default="image"),

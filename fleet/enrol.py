@@ -15,7 +15,6 @@ from fleet import profile, ui, verbs
 from fleet.errors import FileFaults, FleetError, HostError, HostKeyError, UsageError, shown
 from fleet.hardware import Hardware
 from fleet.hosts import route
-from fleet.hosts.trust import keyscan
 from fleet.model import enrolment, hostrange, load, roster, yamlfile
 from fleet.model.hostrange import folded
 from fleet.model.inventory import Host, Inventory
@@ -79,7 +78,7 @@ def run(
     update: bool = False,
 ) -> int | None:
     """3 if a host could not be looked at; the others are written all the same. A dry run's stdout is the diff alone."""
-    asked = _asked(hosts)
+    asked = named(hosts)
     file = _read(settings.inventory, hosts)
     recipes = _labels(settings)
     known = dict.fromkeys([*(label for host in file.inventory.hosts for label in host.runners), *recipes])
@@ -97,7 +96,7 @@ def run(
         tell(line)
     _keep(settings, file, text, written, dry_run=dry_run)
     failures = [answer for answer in answers.values() if isinstance(answer, FleetError)]
-    _complain(failures)
+    _complain(failures, file.path, order)
     if failures and not written:
         ui.complain(UNTOUCHED)
     return HostError.exit_code if failures else None
@@ -106,7 +105,7 @@ def run(
 # --- what is asked ----------------------------------------------------------------------------------------------
 
 
-def _asked(words: Sequence[str]) -> dict[str, dict[str, Any]]:
+def named(words: Sequence[str]) -> dict[str, dict[str, Any]]:
     """The hosts by name, ranges taken apart; user and port where `user@host:port` says them."""
     if not words:
         known = route.aliases()
@@ -404,15 +403,20 @@ def _there(file: File, order: Order, name: str, good: Good) -> str:
     return f"is in {file.path} already and stays as it is; it says {told}\nto write what was found:  {line}"
 
 
-def _complain(failures: Sequence[FleetError]) -> None:
-    """Several hosts whose keys are unknown are trusted by one line."""
-    unknown = [one for one in failures if isinstance(one, HostKeyError) and one.scan]
-    several = unknown if len(unknown) > 1 else []
+def _complain(failures: Sequence[FleetError], path: Path, order: Order) -> None:
+    """Hosts whose keys are not on record are trusted by one line; the file need not have them yet."""
+    untrusted = [one for one in failures if isinstance(one, HostKeyError) and one.hint]
     for failure in failures:
-        ui.complain(failure.head if failure in several else failure)
-    if several:
-        line = keyscan([one.scan for one in unknown if one.scan])
-        ui.complain(f"compare the fingerprints with the hosts' own, then trust them all:\n{line}")
+        ui.complain(failure.head if failure in untrusted else failure)
+    if untrusted:
+        words = [part for one in untrusted for part in ("--host", _typed(one.where, order.hosts.get(one.where, {})))]
+        ui.complain(f"compare the fingerprints with the hosts' own, then:  {_line('trust', path, *words)}")
+
+
+def _typed(name: str, given: Mapping[str, Any]) -> str:
+    """A host as `--host` takes it."""
+    user, port = given.get("user"), given.get("port")
+    return (f"{user}@" if user else "") + name + (f":{port}" if port else "")
 
 
 def _shown(value: Any) -> str:

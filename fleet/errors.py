@@ -154,18 +154,8 @@ class Unreachable(HostError):
     pass
 
 
-class Scan(NamedTuple):
-    """Where `ssh-keyscan` finds a host's key, and the known_hosts file that lacks it."""
-
-    host: str
-    port: int
-    file: str
-
-
 class HostKeyError(HostError):
-    """scan: of a host whose key is unknown, where ssh-keyscan can reach it."""
-
-    scan: Scan | None = None
+    pass
 
 
 class LoginError(HostError):

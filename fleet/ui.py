@@ -58,6 +58,20 @@ def complain(error: FleetError | str) -> None:
     print(visible(str(error), sys.stderr), file=sys.stderr, flush=True)
 
 
+def asks() -> bool:
+    """Whether somebody is there to answer a question."""
+    return sys.stdin.isatty() and sys.stdout.isatty()
+
+
+def confirm(question: str) -> bool:
+    """Whether the answer is yes; the end of stdin is none."""
+    try:
+        return input(question).strip().lower() == "yes"
+    except EOFError:
+        say("")
+        return False
+
+
 def visible(text: str, stream: TextIO | None = None) -> str:
     """What hosts said, for stdout: on a terminal without what would steer it, elsewhere as it is."""
     if not (stream or sys.stdout).isatty():

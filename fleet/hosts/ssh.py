@@ -11,7 +11,6 @@ import copy
 import logging
 import os
 import secrets
-import shlex
 import socket
 import struct
 import threading
@@ -30,7 +29,6 @@ from fleet.errors import (
     HostKeyError,
     Interrupted,
     LoginError,
-    Scan,
     Unreachable,
 )
 from fleet.hosts.archive import TAR_OK, tar_argv
@@ -48,7 +46,7 @@ from fleet.hosts.base import (
     quoted,
 )
 from fleet.hosts.route import Route, resolve, split_jump
-from fleet.hosts.trust import KnownHosts, Untrusted, keyscan
+from fleet.hosts.trust import Found, KnownHosts, Untrusted
 from fleet.hosts.wire import Wire
 
 SESSIONS = 8
@@ -188,6 +186,7 @@ class SSH(Calls):
     gateway: `[user@]host[:port]`, several separated by commas, or `none`; opened once, shared by all hosts behind it.
     identity, ssh_config, known_hosts: paths. A given ssh_config is the only one read, like `ssh -F`.
     connect_timeout: seconds for each of: TCP connect, banner and key exchange, login, opening a channel.
+    inventory: the file that has the host, for the lines that hints say.
     """
 
     def __init__(
@@ -202,8 +201,10 @@ class SSH(Calls):
         ssh_config: str | None = None,
         known_hosts: str | None = None,
         connect_timeout: float = 10.0,
+        inventory: str | None = None,
     ) -> None:
         self.name = name
+        self.inventory = inventory
         self.connect_timeout = connect_timeout
         self._target = address or name
         self._given = {"user": user, "port": port, "gateway": gateway}
@@ -635,16 +636,52 @@ class SSH(Calls):
             raise
         return connection
 
+    @property
+    def gateway(self) -> SSH | None:
+        """The host to jump from, None where the way is direct; shared by all hosts behind it."""
+        if self._gateway is None and self.route.jumps:
+            self._gateway = share_gateway(self.route.jumps, self._files, self.connect_timeout)
+        return self._gateway
+
     def _through(self, route: Route) -> paramiko.Channel:
-        if self._gateway is None:
-            self._gateway = share_gateway(route.jumps, self._files, self.connect_timeout)
-        gateway = self._gateway
+        gateway = self.gateway
+        assert gateway is not None
         try:
             return gateway.tunnel(route.host, route.port)
         except HostError as problem:
-            raise type(problem)(
-                f"gateway {gateway.name}: {problem.what}", where=self.name, hint=problem.hint
-            ) from problem
+            hint = self._trust_hint() if isinstance(problem, HostKeyError) else problem.hint
+            raise type(problem)(f"gateway {gateway.name}: {problem.what}", where=self.name, hint=hint) from problem
+
+    def host_key(self) -> Found:
+        """The key that the host shows, on the way that every call takes; nobody logs in there. Raises HostError."""
+        route = self.route
+        trust = KnownHosts(route.label, route.known_hosts)
+        try:
+            try:
+                key = self._exchange(route, trust.unwanted(HOST_KEYS))
+            except paramiko.ssh_exception.IncompatiblePeer:
+                key = self._exchange(route, [])
+        except Exception as problem:
+            translated = self._translated(problem)
+            raise translated from problem
+        known = tuple(trust.known)
+        return Found(route.label, str(route), route.known_hosts[0], key.get_name(), key.get_base64(), known)
+
+    def _exchange(self, route: Route, unwanted: Sequence[str]) -> paramiko.PKey:
+        sock: Any
+        if route.jumps:
+            sock = self._through(route)
+        elif route.proxy_command:
+            sock = paramiko.ProxyCommand(route.proxy_command)
+        else:
+            sock = socket.create_connection((route.host, route.port), self.connect_timeout)
+        transport = paramiko.Transport(sock, disabled_algorithms={"keys": list(unwanted)})
+        transport.banner_timeout = self.connect_timeout
+        try:
+            transport.start_client(timeout=self.connect_timeout)
+            return transport.get_remote_server_key()
+        finally:
+            transport.close()
 
     def tunnel(self, host: str, port: int) -> paramiko.Channel:
         """A socket-like channel from this host to another one. Only for hosts that serve as a gateway."""
@@ -699,42 +736,24 @@ class SSH(Calls):
             return problem
         kind, what, hint = self._reason(problem)
         error = kind(what, where=self.name, hint=hint or self._hint(["true"]))
-        if isinstance(error, HostKeyError) and isinstance(problem, Untrusted) and not problem.changed:
-            error.scan = scan_of(self.route)
         error.__cause__ = problem
         return error
 
     def _reason(self, problem: BaseException) -> tuple[type[HostError], str, str]:
         route, text = self.route, str(problem)
         if isinstance(problem, Untrusted):
-            return HostKeyError, f"{problem} at {route}", self._trust_hint(problem)
+            return HostKeyError, f"{problem} at {route}", "" if problem.revoked else self._trust_hint()
         if isinstance(problem, paramiko.ssh_exception.IncompatiblePeer) and "host key" in text:
-            return HostKeyError, f"the host shows no key of the kind on record at {route}: {text}", self._forget_hint()
+            return HostKeyError, f"the host shows no key of the kind on record at {route}: {text}", self._trust_hint()
         if isinstance(problem, Refused):
             return LoginError, f"login refused at {route}: {text.rstrip('.').lower()}; {self._keys_tried()}", ""
         if isinstance(problem, socket.gaierror):
             return Unreachable, f"name unknown: {route.host} ({problem.strerror})", ""
         return Unreachable, f"{spoken(problem, self.connect_timeout)} at {route}", ""
 
-    def _trust_hint(self, problem: Untrusted) -> str:
-        if problem.changed:
-            return "" if problem.revoked else self._forget_hint()
-        scan = scan_of(self.route)
-        line = f"compare the fingerprint with the host's own, then trust it:  {self.ssh_line(['true'])}"
-        return f"{line}\nor:  {keyscan([scan])}" if scan else line
-
-    def _forget_hint(self) -> str:
-        """How the keys on record are taken out of each file that has one."""
-        route = self.route
-        files = dict.fromkeys(entry.file for entry in KnownHosts(route.label, route.known_hosts).known)
-        lines = [shlex.join(["ssh-keygen", "-R", route.label, *_unless_default(file)]) for file in files]
-        return "\n".join(
-            [
-                "if the machine was installed anew, take its old key out and trust the new one:",
-                *(f"  {line}" for line in lines),
-                f"  {self.ssh_line(['true'])}",
-            ]
-        )
+    def _trust_hint(self) -> str:
+        words = ["invoke", "trust", *(["--inventory", self.inventory] if self.inventory else []), "--limit", self.name]
+        return f"compare the fingerprint with the host's own, then:  {quoted(words)}"
 
     def _keys_tried(self) -> str:
         route = self.route
@@ -742,17 +761,6 @@ class SSH(Calls):
         if os.environ.get("SSH_AUTH_SOCK"):
             tried.append("the agent's" if agent_answers() else "no agent: the one in SSH_AUTH_SOCK does not answer")
         return f"keys tried: {', '.join(tried) or 'none'}"
-
-
-def scan_of(route: Route) -> Scan | None:
-    """None behind a jump host: ssh-keyscan knows no way around."""
-    if route.jumps or route.proxy_command:
-        return None
-    return Scan(route.host, route.port, route.known_hosts[0])
-
-
-def _unless_default(file: str) -> list[str]:
-    return [] if file == os.path.expanduser("~/.ssh/known_hosts") else ["-f", file]
 
 
 def spoken(problem: BaseException, seconds: float) -> str:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import base64
+import binascii
 import fnmatch
-import shlex
+import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Literal
 
 import paramiko
 
-from fleet.errors import Scan
+from fleet.errors import FleetError
+from fleet.results import store
 
 
 @dataclass(frozen=True)
@@ -23,6 +27,38 @@ class Known:
     kind: str
     key: str
     revoked: bool
+
+    @property
+    def fingerprint(self) -> str:
+        return fingerprint(self.key)
+
+
+@dataclass(frozen=True)
+class Found:
+    """The key that a host showed, and all that is on record for it. file: where a new one would be written."""
+
+    label: str
+    address: str
+    file: str
+    kind: str
+    key: str
+    known: tuple[Known, ...] = ()
+
+    @property
+    def fingerprint(self) -> str:
+        return fingerprint(self.key)
+
+    @property
+    def recorded(self) -> tuple[Known, ...]:
+        """The keys that are believed, of its kind first."""
+        return tuple(sorted((one for one in self.known if not one.revoked), key=lambda one: one.kind != self.kind))
+
+    @property
+    def state(self) -> Literal["known", "unknown", "changed", "revoked"]:
+        same = [one for one in self.known if one.key == self.key]
+        if any(one.revoked for one in same):
+            return "revoked"
+        return "known" if same else "changed" if self.recorded else "unknown"
 
 
 class Untrusted(Exception):
@@ -74,15 +110,46 @@ class KnownHosts(paramiko.MissingHostKeyPolicy):  # type: ignore[misc]
         return [name for name in offered if kind_of(name) not in kinds] if kinds else []
 
 
-def keyscan(scans: Sequence[Scan]) -> str:
-    """One line for all hosts of a port and a file."""
-    found: dict[tuple[int, str], list[str]] = {}
-    for scan in dict.fromkeys(scans):
-        found.setdefault((scan.port, scan.file), []).append(scan.host)
-    return "\n".join(
-        f"{shlex.join(['ssh-keyscan', *([] if port == 22 else ['-p', str(port)]), *hosts])} >> {shlex.quote(file)}"
-        for (port, file), hosts in found.items()
-    )
+def fingerprint(key: str) -> str:
+    """As ssh-keygen -l shows a key; "unreadable" of what is none."""
+    try:
+        digest = hashlib.sha256(base64.b64decode(key, validate=True)).digest()
+    except (binascii.Error, ValueError):
+        return "unreadable"
+    return "SHA256:" + base64.b64encode(digest).decode().rstrip("=")
+
+
+def record(found: Found) -> list[Known]:
+    """Write the key that was shown, and take those that were on record for the host out of that file.
+
+    Returns the lines that still say another key: in other files, and patterns that are about more hosts. Raises
+    FleetError.
+    """
+    path = Path(found.file).resolve()
+    new = f"{found.label} {found.kind} {found.key}"
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        there = path.exists()
+        text = path.read_text(encoding="utf-8", errors="surrogateescape") if there else ""
+        gone = {one.line for one in found.recorded if one.file == found.file}
+        numbered = enumerate(text.splitlines(), 1)
+        kept = [left for number, line in numbered if (left := _without(line, found.label) if number in gone else line)]
+        data = "".join(f"{line}\n" for line in [*kept, new]).encode("utf-8", "surrogateescape")
+        store.replace(path, data, mode=path.stat().st_mode & 0o777 if there else 0o600)
+    except OSError as error:
+        raise FleetError(f"the key cannot be written: {error.strerror}", where=str(path)) from None
+    files = dict.fromkeys([found.file, *(one.file for one in found.known)])
+    now = [entry for file in files for entry in entries(file, found.label)]
+    return [one for one in now if not one.revoked and one.key != found.key]
+
+
+def _without(line: str, label: str) -> str:
+    """A line that does not name the host any more; "" where that is all of it. A pattern stays."""
+    first, _, rest = line.strip().partition(" ")
+    if first.startswith("|1|"):
+        return ""
+    left = [name for name in first.split(",") if name.lower() != label.lower()]
+    return f"{','.join(left)} {rest}" if left else ""
 
 
 def kind_of(algorithm: str) -> str:

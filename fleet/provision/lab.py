@@ -21,6 +21,7 @@ def transports(inventory: Inventory, connect: float) -> dict[str, Transport]:
             ssh_config=str(lab.ssh_config),
             known_hosts=str(lab.known_hosts),
             connect_timeout=connect,
+            inventory=inventory.path,
         )
         for host in inventory.hosts
     }

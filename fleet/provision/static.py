@@ -18,6 +18,7 @@ def transports(inventory: Inventory, connect: float) -> dict[str, Transport]:
             identity=host.identity,
             ssh_config=inventory.ssh_config,
             connect_timeout=connect,
+            inventory=inventory.path,
         )
         for host in inventory.hosts
     }

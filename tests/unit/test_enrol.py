@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fleet import enrol, provision
-from fleet.errors import CommandTimeout, FileFaults, HostKeyError, Scan, Unreachable, UsageError
+from fleet.errors import CommandTimeout, FileFaults, HostKeyError, Unreachable, UsageError
 from fleet.hosts import route
 from fleet.hosts.base import Transport
 from fleet.hosts.fake import Answers, Fake
@@ -359,24 +359,22 @@ def test_all_fail(desk: Settings, lab: Lab, capsys: Captured) -> None:
 
 
 def test_unknown_keys_of_several_hosts_are_one_line(desk: Settings, lab: Lab, capsys: Captured) -> None:
-    for number, port in ((5, 22), (6, 22), (7, 2222)):
+    for number in (5, 6, 7):
         error = HostKeyError("the host key is unknown", where=f"mi355x-0{number}", hint="trust it: one")
-        error.scan = Scan(f"192.0.2.{number}", port, "/home/a b/known_hosts")
         lab.boxes[f"mi355x-0{number}"].fake.script = [(lambda _: True, error)]
-    assert add(desk, "mi355x-[05-07]", "gone") == 3
+    assert add(desk, "mi355x-[05-06]", "ops@mi355x-07:2222", "gone") == 3
     assert capsys.readouterr().err.splitlines() == [
         "mi355x-05: the host key is unknown",
         "mi355x-06: the host key is unknown",
         "mi355x-07: the host key is unknown",
         "gone: name unknown",
         "try:  ssh gone true",
-        "compare the fingerprints with the hosts' own, then trust them all:",
-        "ssh-keyscan 192.0.2.5 192.0.2.6 >> '/home/a b/known_hosts'",
-        "ssh-keyscan -p 2222 192.0.2.7 >> '/home/a b/known_hosts'",
+        f"compare the fingerprints with the hosts' own, then:  invoke trust --inventory {desk.inventory}"
+        " --host mi355x-05 --host mi355x-06 --host ops@mi355x-07:2222",
         "nothing was written",
     ]
     assert add(desk, "mi355x-05") == 3
-    assert capsys.readouterr().err == "mi355x-05: the host key is unknown\ntrust it: one\nnothing was written\n"
+    assert capsys.readouterr().err.splitlines()[1].endswith(f"trust --inventory {desk.inventory} --host mi355x-05")
 
 
 def test_a_mount_that_hangs_keeps_no_host_out(desk: Settings, lab: Lab, capsys: Captured) -> None:

@@ -25,6 +25,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         "fleet.verbs",
         "fleet.shell",
         "fleet.enrol",
+        "fleet.trust",
     ),
     ("fleet.ui", "fleet.stages"),
     ("fleet.session",),

@@ -70,7 +70,7 @@ def test_secrets_are_a_list_of_names_or_a_mapping_and_merge_over_the_levels(tmp_
         (f"[HF_TOKEN={CANARY}]", "secrets: the name of a variable expected, as HF_TOKEN: letters, digits and _"),
         (f"{{HF_TOKEN: {CANARY}}}", 'HF_TOKEN  env, or "!cmd COMMAND" expected: where the value comes from, never'),
         ('{HF_TOKEN: "!cmd  "}', 'env, or "!cmd COMMAND" expected'),
-        ("{HF_TOKEN: \"!cmd sh -c 'x\"}", 'env, or "!cmd COMMAND" expected'),
+        ('{HF_TOKEN: "!cmd sh -c \'x"}', 'env, or "!cmd COMMAND" expected'),
         ("{HF_TOKEN: !cmd pass show hf}", 'tags are not read; put all of it in quotes: "!cmd …"'),
         (f"HF_TOKEN={CANARY}", "secrets: …  a mapping expected"),
         ("{HF_TOKEN: 123456789}", "text expected, a number was written"),
@@ -141,7 +141,7 @@ def test_a_secret_that_is_a_plain_variable_too_cannot_be_planned(tmp_path: Path)
 
 def test_values_come_from_the_environment_and_from_commands(tmp_path: Path) -> None:
     counted = tmp_path / "asked"
-    command = f"sh -c 'echo x >>{counted}; printf \"%s\\n\" \"two  words\"'"
+    command = f'sh -c \'echo x >>{counted}; printf "%s\\n" "two  words"\''
     made = planned(tmp_path, f"secrets: {{HF_TOKEN: env, OTHER: {json.dumps(f'!cmd {command}')}}}")
     found = secret.gathered(made, {b"HF_TOKEN": NASTY})
     assert found.of("a") == found.of("b") == {"HF_TOKEN": NASTY, "OTHER": b"two  words"}

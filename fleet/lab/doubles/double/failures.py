@@ -13,6 +13,7 @@
     no-accept             the speculation counters do not move
     no-kv-params          prefill answers without kv_transfer_params
     fail-transfer=N       the Nth KV transfer that a prefill serves fails
+    print-environment     logs its variables when it starts, as programs do that are being debugged
 
 Requests are counted from 1 over completions of this process, a warm-up or a prefill as much as any.
 """
@@ -35,6 +36,7 @@ KNOWN = {
     "no-accept": False,
     "no-kv-params": False,
     "fail-transfer": True,
+    "print-environment": False,
 }
 
 
@@ -52,7 +54,11 @@ class Failures:
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] = os.environ) -> Failures:
-        return cls(environ.get("FLEET_DOUBLE_FAIL", ""))
+        found = cls(environ.get("FLEET_DOUBLE_FAIL", ""))
+        if "print-environment" in found:
+            print("environment:", dict(environ), flush=True)
+            print(*(f"{name}={value}" for name, value in environ.items()), sep="\n", flush=True)
+        return found
 
     def __contains__(self, name: str) -> bool:
         return name in self.asked
