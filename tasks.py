@@ -267,7 +267,7 @@ def trust(
     inventory: str = "",
     json: bool = False,
 ) -> int | None:
-    """Show the keys of the hosts beside those on record, and write down those that you accept."""
+    """Show the hosts' keys beside those on record, and write down those you accept."""
     from fleet import trust as trusting
 
     return trusting.run(

@@ -42,6 +42,9 @@ compdef _fleet_complete inv invoke
 ADD = "inventory.add"
 """The verb whose --host is no host of the inventory yet."""
 
+PLAIN = re.compile(r"[\w@%+=:,./-]+")
+"""What a shell takes as it stands: any other name, of a file somebody made, would be run where Tab puts it."""
+
 Names = Callable[[str], Iterable[str]]
 """The names that may stand behind a flag; none where it takes no name."""
 
@@ -119,7 +122,8 @@ def names_here(line: Sequence[str]) -> Names:
 
     def names(flag: str) -> list[str]:
         try:
-            return names_of(flag, _settings(line), next((word for word in line if word == ADD), ""))
+            found = names_of(flag, _settings(line), next((word for word in line if word == ADD), ""))
+            return [name for name in found if PLAIN.fullmatch(name)]
         except (FleetError, OSError):
             return []
 

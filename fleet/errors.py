@@ -32,9 +32,16 @@ SHOWN = 200
 """Characters of a word or a path that a message repeats."""
 
 
+def harmless(text: object, keep: str = "\n\t") -> str:
+    """A text from anywhere, for a terminal or a file that people read: what does not print is escaped. keep: what else
+    stays, by default the ends of lines and tabs.
+    """
+    return "".join(char if char.isprintable() or char in keep else ascii(char)[1:-1] for char in str(text))
+
+
 def shown(text: object) -> str:
     """What somebody typed, for a message: on one line, what does not print escaped, cut where it is long."""
-    plain = "".join(char if char.isprintable() else ascii(char)[1:-1] for char in str(text))
+    plain = harmless(text, keep="")
     return plain if len(plain) <= SHOWN else f"{plain[:SHOWN]}… ({len(plain)} characters)"
 
 

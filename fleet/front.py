@@ -21,7 +21,7 @@ from invoke.exceptions import Exit
 from invoke.tasks import Task, task
 
 from fleet import argv
-from fleet.errors import FleetError, Interrupted, UsageError, cited, shown
+from fleet.errors import FleetError, Interrupted, UsageError, cited, harmless, shown
 from fleet.streams import OutputLost, forsake, said
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def answered() -> Iterator[None]:
         message, code = told(error)
         if debugging():
             message = "".join(traceback.format_exception(error)) + message
-        raise Exit(message, code=code) from error
+        raise Exit(harmless(message), code=code) from error
 
 
 @contextmanager

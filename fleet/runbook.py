@@ -6,6 +6,7 @@ import re
 import shlex
 from collections.abc import Iterator, Sequence
 
+from fleet.errors import harmless
 from fleet.model.seat import Seat
 from fleet.steps import (
     LEAST_PROMPTS,
@@ -32,7 +33,7 @@ def text(plan: Plan) -> str:
     number = len(str(found[-1].number))
     for step in found:
         lines += _step(step, number)
-    return "\n".join(lines) + "\n"
+    return harmless("\n".join(lines)) + "\n"
 
 
 def listing(plan: Plan) -> str:

@@ -10,6 +10,8 @@ import sys
 from collections.abc import Iterator
 from typing import Any, TextIO, cast
 
+from fleet.errors import harmless
+
 PLAIN = {"…": "...", "×": "x", "→": "->", "←": "<-", "±": "+/-", "·": "-", "–": "-", "—": "-", "“": '"', "”": '"'}
 """What is written for characters of ours where an encoding has no such."""
 
@@ -76,7 +78,7 @@ def forsake() -> None:
 
 
 def complain(message: str) -> None:
-    sys.stderr.write(f"{message}\n")
+    sys.stderr.write(f"{harmless(message)}\n")
     sys.stderr.flush()
 
 

@@ -22,7 +22,7 @@ from rich.text import Text
 
 from fleet import profile
 from fleet.docker import Container, Image
-from fleet.errors import FleetError
+from fleet.errors import FleetError, harmless
 from fleet.hardware import Hardware
 from fleet.model.hostrange import folded
 from fleet.model.inventory import Host
@@ -51,11 +51,12 @@ def console(stream: TextIO | None = None) -> Console:
 
 
 def say(text: str) -> None:
-    print(text, flush=True)
+    """Whoever wrote it: nothing in it steers a terminal."""
+    print(harmless(text), flush=True)
 
 
 def complain(error: FleetError | str) -> None:
-    print(visible(str(error), sys.stderr), file=sys.stderr, flush=True)
+    print(harmless(visible(str(error))), file=sys.stderr, flush=True)
 
 
 def asks() -> bool:
@@ -72,17 +73,20 @@ def confirm(question: str) -> bool:
         return False
 
 
-def visible(text: str, stream: TextIO | None = None) -> str:
-    """What hosts said, for stdout: on a terminal without what would steer it, elsewhere as it is."""
-    if not (stream or sys.stdout).isatty():
-        return text
+def visible(text: str) -> str:
+    """What hosts said, as a terminal would show it: without colours, of a progress bar its last state."""
     return "\n".join(map(seen, text.split("\n")))
 
 
 def as_json(value: Any) -> None:
-    """Characters that stdout's encoding lacks are escaped as JSON does it, not replaced."""
+    """Characters that stdout's encoding lacks, or that do not print, are escaped as JSON does it."""
+    print(_json(value, indent=2), flush=True)
+
+
+def _json(value: Any, *, indent: int | None = None) -> str:
     unicode = (sys.stdout.encoding or "").lower().startswith("utf")
-    print(json.dumps(value, indent=2, ensure_ascii=not unicode), flush=True)
+    text = json.dumps(value, indent=indent, ensure_ascii=not unicode)
+    return "".join(char if char.isprintable() or char == "\n" else json.dumps(char)[1:-1] for char in text)
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
@@ -103,7 +107,7 @@ def table_text(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 def aligned(rows: Sequence[Sequence[object]]) -> list[str]:
     """Rows as lines with their cells below each other. The last cell of a row that is shorter than the others is free
     to run on."""
-    texts = [[str(cell) for cell in row] for row in rows]
+    texts = [[harmless(cell, keep="") for cell in row] for row in rows]
     most = max(map(len, texts))
     fixed = [row if len(row) == most else row[:-1] for row in texts]
     widths = [max((cell_len(row[at]) for row in fixed if at < len(row)), default=0) for at in range(most)]
@@ -116,7 +120,7 @@ def record_line(record: Record) -> str:
     (row,) = report.rows([record])
     head = f"conc {row.conc:>4}  {row.verdict:<7}"
     if not record.valid:
-        return f"{head}  {row.reasons[0] if row.reasons else ''}"
+        return f"{head}  {harmless(row.reasons[0], keep='') if row.reasons else ''}"
     out, _, inter, ttft, _, _, accept = row.cells
     told = f"{head}  out {out:>6} tok/s/GPU  inter {inter:>5} tok/s/user  TTFT p50 {ttft:>5} ms"
     return told + (f"  accept {accept}" if record.depth else "")
@@ -166,7 +170,7 @@ def points(rows: Sequence[report.Row], width: int) -> str:
 def reasons(rows: Sequence[report.Row]) -> Iterator[str]:
     """Why points are not valid, the first reasons of each: the later ones mostly follow from them."""
     for row in rows:
-        yield from (f"{row.point}: {reason}" for reason in row.reasons[:MOST_REASONS])
+        yield from (f"{row.point}: {harmless(reason, keep='')}" for reason in row.reasons[:MOST_REASONS])
         if len(row.reasons) > MOST_REASONS:
             more = counted(len(row.reasons) - MOST_REASONS, "more reason")
             yield f"{row.point}: {more} in the summary"
@@ -401,7 +405,7 @@ class Rounds:
     """One JSON object a line: what `health --json` prints, and when it was so."""
 
     def show(self, found: Health, at: datetime) -> None:
-        print(json.dumps({"time": _stamp(at), **found.to_json()}, ensure_ascii=False), flush=True)
+        print(_json({"time": _stamp(at), **found.to_json()}), flush=True)
 
     def close(self) -> None:
         pass
@@ -530,7 +534,7 @@ def _rows(titles: Sequence[str], rows: Sequence[tuple[Sequence[str], str]], widt
 
 
 def _cut(line: str, width: int, style: str = "") -> Text:
-    text = Text(line, style=style, no_wrap=True, overflow="ellipsis")
+    text = Text(harmless(line, keep=""), style=style, no_wrap=True, overflow="ellipsis")
     text.truncate(width, overflow="ellipsis")
     return text
 
@@ -555,7 +559,7 @@ class Tape:
         at = datetime.fromtimestamp(line.time, UTC).isoformat(timespec="milliseconds")[11:23]
         head = f"{at}  {line.seat or '-':<{self._seat}}  {line.host or '-':<{self._host}}  "
         late = f"({told.late:.1f} s late) " if told.late >= LATE else ""
-        text = f"{'==> ' if line.note else ''}{late}{line.text}"
+        text = harmless(f"{'==> ' if line.note else ''}{late}{line.text}", keep="\t")
         if self._console is None:
             return say(f"{head}{text}".rstrip())
         colour = self._colours.setdefault((line.host, line.seat), COLOURS[len(self._colours) % len(COLOURS)])
@@ -575,11 +579,11 @@ class Plain:
 
     def line(self, text: str) -> None:
         with self._lock:
-            print(text, file=self._stream, flush=True)
+            print(harmless(text), file=self._stream, flush=True)
 
     def host(self, stage: str, host: str, text: str, *, done: bool = False) -> None:
         if done:
-            self.line(f"  {stage:<9}  {host:<10}  {text}")
+            self.line(f"  {stage:<9}  {host:<10}  {harmless(text, keep='')}")
 
     def requests(self, what: str, finished: float, total: int) -> None:
         pass
@@ -602,7 +606,7 @@ class Screen:
         self._lock = threading.Lock()
         self._hosts: dict[str, str] = {}
         self._bars = Bars(
-            TextColumn("  {task.description}"),
+            TextColumn("  {task.description}", markup=False),
             BarColumn(),
             MofNCompleteColumn(),
             TextColumn("requests"),
@@ -617,10 +621,10 @@ class Screen:
 
     def line(self, text: str) -> None:
         with self._lock:
-            self._live.console.print(Text(text))
+            self._live.console.print(Text(harmless(text)))
 
     def host(self, stage: str, host: str, text: str, *, done: bool = False) -> None:
-        shown = f"  {stage:<9}  {host:<10}  {text}"
+        shown = f"  {stage:<9}  {host:<10}  {harmless(text, keep='')}"
         with self._lock:
             if done:
                 self._hosts.pop(host, None)
@@ -633,6 +637,7 @@ class Screen:
         with self._lock:
             if not self._bars.tasks:
                 self._bars.add_task(what, total=total)
+            what = harmless(what, keep="")
             self._bars.update(self._bars.tasks[0].id, description=what, completed=int(finished), total=total)
             self._redraw()
 
@@ -642,7 +647,7 @@ class Screen:
 
     def record(self, record: Record) -> None:
         with self._lock:
-            self._live.console.print(Text(f"  {record_line(record)}"))
+            self._live.console.print(Text(harmless(f"  {record_line(record)}", keep="")))
             self._redraw()
 
     def clear(self) -> None:

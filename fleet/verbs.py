@@ -44,6 +44,9 @@ from fleet.stages.road import Road
 from fleet.words import counted
 
 ROOT = Path(__file__).resolve().parent.parent
+IN_PATHS = ("run", "arm", "role", "rank", "node", "point")
+"""Labels that say where a container's log is kept. Anyone can set them."""
+
 CACHE = ROOT / ".lab"
 """Where the archive of the doubles' image is kept between labs."""
 
@@ -465,6 +468,9 @@ def down(settings: Settings, *, run: str = "", limit: Sequence[str] = (), config
 
     def wanted(container: Container) -> bool:
         name, whose = container.labels["run"], container.labels.get("owner", "?")
+        if not all(store.is_plain(text) for label, text in container.labels.items() if label in IN_PATHS):
+            others.add(f"container {shown(container.name)} has labels that fleet never gives: it is left alone")
+            return False
         if (run and name != chosen) or (config and not store.is_of(name, config)):
             return False
         if not run and whose != me:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from fleet.errors import harmless
 from fleet.model.base import Model
 from fleet.results.record import SCHEMA_VERSION, Figures, Record, latest
 
@@ -111,7 +112,7 @@ def summary_markdown(facts: RunFacts, records: Sequence[Record]) -> str:
         _table(shown, over=bool(facts.ended_early)),
     ]
     parts += [_list("Best valid points", best(records)), _invalid(shown), _list("Notes", facts.notes)]
-    return "\n\n".join(part for part in parts if part) + "\n"
+    return harmless("\n\n".join(part for part in parts if part)) + "\n"
 
 
 def summary_json(facts: RunFacts, records: Sequence[Record]) -> dict[str, Any]:
@@ -191,7 +192,7 @@ def _invalid(shown: Sequence[Row]) -> str:
 
 
 def _list(title: str, lines: Sequence[str]) -> str:
-    return "\n".join([f"## {title}", "", *(f"- {line}" for line in lines)]) if lines else ""
+    return "\n".join([f"## {title}", "", *(f"- {harmless(line, keep='')}" for line in lines)]) if lines else ""
 
 
 def _best_of(arm: str, records: Sequence[Record]) -> str:

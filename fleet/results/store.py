@@ -321,8 +321,13 @@ def _sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
+def is_plain(name: str) -> bool:
+    """Whether a name can be part of a path of a run folder: anyone can give a container labels."""
+    return re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._+@=-]*", name) is not None
+
+
 def _plain(name: str) -> str:
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._+@=-]*", name):
+    if not is_plain(name):
         raise FleetError(
             f"{name!r} cannot be part of a file name", hint="use letters, digits, dot, dash and underscore"
         )

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
 from fleet import ui
-from fleet.errors import FleetError, UsageError
+from fleet.errors import FleetError, UsageError, harmless
 from fleet.model.base import Model
 
 T = TypeVar("T")
@@ -19,7 +19,7 @@ class Text(str):
     """Text that shows itself as it is."""
 
     def __repr__(self) -> str:
-        return self.rstrip("\n")
+        return harmless(ui.visible(self.rstrip("\n")))
 
 
 class Named:

@@ -169,7 +169,7 @@ def test_every_key_of_an_inventory_is_explained() -> None:
 
 def test_every_label_has_its_row() -> None:
     seat = Seat(role="prefill", rank=0, host="a", node=1, span=2)
-    service = Service(seat=seat, kind="server", image="image", argv=("run",))
+    service = Service(seat=seat, kind="server", image="image", argv=("run",), secrets=("S",))
     labels = Labels(run="r", owner="o", plan="p", arm="a", point="c4").of(service, inventory.Host(name="a"))
     assert {*labels, LABEL} == {name for row in rows(CLI) for name in codes(row[0]) if name.startswith("dev.fleet.")}
 
