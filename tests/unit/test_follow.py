@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from fleet.docker import Container
+from fleet.docker import Container, secrets_path
 from fleet.errors import HostError, Unreachable, UsageError
 from fleet.stages import follow as follows
 from fleet.stages.follow import Follow, Look
@@ -409,3 +409,16 @@ def test_a_role_that_cannot_be() -> None:
         follows.check_role("decod", found, "r1")
     assert refused.value.hint == "there are: decode0, router"
     assert seat_of(box("r1")) == "decode0"
+
+
+def test_secrets_are_masked_at_once(bench: Bench, listen: Listen) -> None:
+    canary = "hf_CANARY-0123456789"
+    bench.world.box("prefill0").labels["secrets"] = "HF_TOKEN"
+    host = bench.world.session.machine(FIRST).host
+    bench.world.nodes[FIRST].written[secrets_path(host, RUN)] = f"HF_TOKEN={canary}\n".encode()
+    bench.write("prefill0", f"earlier {canary}")
+    heard = listen(wanted=only("prefill"))
+    heard.until(lambda: heard.texts == ["prefill0: earlier ***HF_TOKEN***"])
+    bench.wires[FIRST].asked_for("--follow")
+    bench.write("prefill0", f"later {canary} hf_CAN")
+    heard.until(lambda: heard.texts[1:] == ["prefill0: later ***HF_TOKEN*** hf_CAN"])
