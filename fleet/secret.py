@@ -48,7 +48,7 @@ class Secrets:
 
     def masked(self, data: bytes) -> bytes:
         """`***NAME***` for each value, also as JSON and Python write it, and for each line of one."""
-        return self._pattern.sub(self._mask, data) if self._pattern else data
+        return self._pattern.sub(self._mask, data) if self._pattern and self._in(data) else data
 
     def text(self, text: str) -> str:
         return self.masked(text.encode(*_BYTES)).decode(*_BYTES) if self._pattern else text
@@ -61,6 +61,10 @@ class Secrets:
     def stream(self, sink: Callable[[bytes], object]) -> Stream:
         return Stream(self, sink)
 
+    def _in(self, data: bytes) -> bool:
+        """Whether there is anything to mask: a pattern of a key's many lines is slow, and most data holds none."""
+        return any(form in data for form in self._names)
+
     def _mask(self, match: re.Match[bytes]) -> bytes:
         return f"***{self._names[match[0]]}***".encode()
 
@@ -70,9 +74,10 @@ class Secrets:
             return data, b""
         out: list[bytes] = []
         at = 0
+        held = self._in(data)
         while True:
             end = self._open(data, at)
-            match = self._pattern.search(data, at)
+            match = self._pattern.search(data, at) if held else None
             if match is None or match.start() >= end:
                 return b"".join([*out, data[at:end]]), data[end:]
             out += [data[at : match.start()], self._mask(match)]
@@ -80,13 +85,17 @@ class Secrets:
 
     def _open(self, data: bytes, at: int) -> int:
         """Where the first value begins that may go on after the data; the end of the data if none does."""
-        most = max(map(len, self._names)) - 1
-        firsts = {form[0] for form in self._names}
-        for start in range(max(at, len(data) - most), len(data)):
-            if data[start] in firsts:
-                rest = data[start:]
-                if any(len(form) > len(rest) and form.startswith(rest) for form in self._names):
-                    return start
+        begin = max(at, len(data) - max(map(len, self._names)) + 1)
+        places = set(range(max(begin, len(data) - SHORTEST + 1), len(data)))
+        for head in {form[:SHORTEST] for form in self._names}:
+            place = data.find(head, begin)
+            while place >= 0:
+                places.add(place)
+                place = data.find(head, place + 1)
+        for place in sorted(places):
+            rest = data[place:]
+            if any(len(form) > len(rest) and form.startswith(rest) for form in self._names):
+                return place
         return len(data)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import random
 import subprocess
 import traceback
 from dataclasses import replace
@@ -267,6 +268,21 @@ def test_a_stream_masks_over_the_borders_of_chunks(size: int) -> None:
     stream.end()
     assert b"".join(kept) == found.masked(data)
     assert b"".join(kept) == b"a ***LONG***, ***SHORT******SHORT***, ***SHORT***-and-mor, e***SHORT***sec-x, secr"
+
+
+def test_a_stream_masks_what_the_whole_would() -> None:
+    chance = random.Random(1)
+    for _ in range(1000):
+        values = {f"V{n}": bytes(chance.choices(b"abc", k=chance.randint(6, 12))) for n in range(chance.randint(1, 4))}
+        found, kept = Secrets({"a": values}), list[bytes]()
+        parts = [*values.values(), *(value[: chance.randint(1, 12)] for value in values.values()), b"a", b"b"]
+        data, stream, at = b"".join(chance.choices(parts, k=9)), found.stream(kept.append), 0
+        while at < len(data):
+            size = chance.randint(1, 9)
+            stream(data[at : at + size])
+            at += size
+        stream.end()
+        assert b"".join(kept) == found.masked(data), (values, data)
 
 
 def test_a_stream_holds_back_nothing_but_the_beginning_of_a_value() -> None:

@@ -480,3 +480,15 @@ def test_several_threads_may_tell_at_once(monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_path_is_no_markup(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     ui.say("[bold]/x[/bold]")
     assert capsys.readouterr().out == "[bold]/x[/bold]\n"
+
+
+@pytest.mark.parametrize(("answer", "meant"), [("yes", True), (" Yes ", True), ("y", False), ("", False)])
+def test_only_yes_is_yes(answer: str, meant: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("builtins.input", lambda question: answer)
+    assert ui.confirm("sure? ") is meant
+
+
+def test_the_end_of_stdin_is_no_answer(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO(""))
+    assert ui.confirm("sure? ") is False
+    assert not ui.asks()
