@@ -19,6 +19,9 @@ FLAGS = {
     "inventory": "inventory file (default: fleet.inventory of invoke.yaml)",
     "trial": "a small load that proves the chain works, never a measurement (default: off; in the lab: always)",
     "fail_fast": "stop at the first invalid point (default: off)",
+    "resume": "run what is missing of this run: its name or its beginning, or latest (default: a new run)",
+    "rerun": "with --resume: failed (all that is not valid) or all run again, too (default: incomplete)",
+    "new": "start a new run though an earlier one of this plan has crashed and can be resumed (default: off)",
     "keep_going": "go on after an invalid point or a dead service (this is the default)",
     "watch": "ask again every second and show it live, until ^C (default: ask once)",
     "json": "print JSON for scripts (default: text for eyes)",
@@ -80,7 +83,7 @@ def plan(
     )
 
 
-@verb(FLAGS, many=["conc", "limit"])
+@verb(but(config=f"{KEY} (needed, but with --resume: that of the run)"), many=["conc", "limit"])
 def sweep(
     c: Any,
     config: str = "",
@@ -91,6 +94,9 @@ def sweep(
     trial: bool = False,
     fail_fast: bool = False,
     keep_going: bool = False,
+    resume: str = "",
+    rerun: str = "",
+    new: bool = False,
     json: bool = False,
 ) -> int | None:
     """From a config key to a run folder of judged results: the whole chain."""
@@ -105,6 +111,9 @@ def sweep(
         trial=trial,
         fail_fast=fail_fast,
         keep_going=keep_going,
+        resume=resume,
+        rerun=rerun,
+        new=new,
         json=json,
     )
 

@@ -325,6 +325,18 @@ def parse_inspect(out: str) -> list[State]:
     return [_state(row) for row in json.loads(out or "[]")]
 
 
+def unlike(row: dict[str, Any], service: Service, host: Host, image: str) -> str:
+    """Why a container, as an inspection tells of it, is not this service at work; "" if it is. image: the ID wanted."""
+    status, config = str(row["State"]["Status"]), row.get("Config") or {}
+    if status != "running":
+        return f"is {status}"
+    if (config.get("Labels") or {}).get(f"{PREFIX}.spec") != spec_hash(service, host):
+        return "was started otherwise than planned"
+    if [*(config.get("Entrypoint") or ()), *(config.get("Cmd") or ())] != list(service.argv):
+        return "runs another command line"
+    return "" if row.get("Image") == image else "is of another image"
+
+
 def parse_image(out: str) -> list[Image]:
     """The answer to `image_argv`; also of a call that failed for some images: those that exist are listed."""
     return [_image(row) for row in json.loads(out or "[]")]

@@ -37,7 +37,8 @@ from fleet.steps import (
 )
 
 __all__ = [
-    "ArmPlan", "Estimate", "Plan", "PlannedPoint", "Step", "build", "listing", "steps", "text", "to_json",
+    "ArmPlan", "Estimate", "Plan", "PlannedPoint", "Step", "build", "listing", "of_json", "same", "steps", "text",
+    "to_json",
 ]  # fmt: skip
 
 
@@ -71,6 +72,17 @@ def build(
     if not any(plan.points for plan in plans):
         raise PlanError(f"{recipe.key}: the plan is empty: no point is left to run")
     return _finish(recipe, inventory, plans, facts, trial)
+
+
+def of_json(told: Any) -> Plan:
+    """A plan from its JSON as `to_json` wrote it. Raises ValueError, LookupError or TypeError."""
+    whole = {name: value for name, value in told.items() if name not in ("hash6", "steps")}
+    return Plan.model_validate_json(json.dumps(whole))
+
+
+def same(plan: Plan) -> bool:
+    """Whether this version of fleet would start a stored plan's containers exactly as it was planned."""
+    return _hash(list(plan.arms)) == plan.hash
 
 
 def to_json(plan: Plan) -> str:

@@ -6,6 +6,7 @@ Each returns an exit code (None is 0) or raises a FleetError. `settings` carries
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Iterator, Sequence, Set
 from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass
@@ -13,7 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import get_args
 
-from fleet import difference, ui
+from fleet import difference, resumes, ui
 from fleet import plan as plans
 from fleet.docker import Container
 from fleet.errors import FleetError, HostError, Interrupted, PlanError, PreflightError, UsageError, shown
@@ -31,6 +32,7 @@ from fleet.plan import Plan
 from fleet.progress import Silent
 from fleet.results import lastfailed, store
 from fleet.results.record import latest
+from fleet.results.state import Rerun, RunState
 from fleet.results.store import RunFolder
 from fleet.secret import Secrets
 from fleet.session import Machine, Session, connect, owner
@@ -143,35 +145,107 @@ def _stored_plan(folder: RunFolder) -> tuple[difference.Listed, str, bool]:
 def sweep(
     settings: Settings,
     *,
-    config: str,
+    config: str = "",
     arm: str = "",
     conc: Sequence[int] = (),
     limit: Sequence[str] = (),
     trial: bool = False,
     fail_fast: bool = False,
     keep_going: bool = False,
+    resume: str = "",
+    rerun: str = "",
+    new: bool = False,
     json: bool = False,
 ) -> int | None:
     if fail_fast and keep_going:
         raise UsageError("--fail-fast and --keep-going exclude each other", hint="--keep-going is the default")
+    again = resumes.asked(rerun, resume)
+    if resume:
+        planned = {"--arm": arm, "--conc": conc, "--limit": limit, "--trial": trial, "--new": new}
+        resumes.only_resumed([flag for flag, value in planned.items() if value], resume)
+        return _resume(settings, resume, config, again, fail_fast=fail_fast, keep_going=keep_going, json=json)
     inventory = _inventory(settings, limit)
     made = _plan(settings, inventory, config, arm=arm, conc=conc, trial=trial)
     store.usable(settings.results)
-    with _session(settings, inventory, json=json, secrets=secret.gathered(made)) as session:
-        folder = store.create(settings.results, config, made.hash, datetime.now(UTC))
-        _describe(settings, folder, made)
-        session.progress.line(_banner(made, folder))
-        road = Road(session, made, folder, fail_fast=fail_fast)
-        try:
-            with _preflight_kept(settings, road):
-                code = road.go()
-        except FleetError:
-            session.progress.close()
-            if folder.records():
-                _tell_results(folder, json)
-            raise
+    anew = _anew(settings, config, arm, conc, limit, trial=trial, fail_fast=fail_fast)
+    notice = "" if new else resumes.earlier(settings.results, made, anew)
+    secrets = secret.gathered(made)
+    folder = store.create(settings.results, config, made.hash, datetime.now(UTC))
+    state = resumes.state(made, settings, arm=arm, conc=conc, fail_fast=fail_fast)
+    _describe(settings, folder, made)
+    with (
+        resumes.driven(folder, state) as drive,
+        _session(settings, inventory, json=json, secrets=secrets) as session,
+    ):
+        for line in filter(None, (_banner(made, folder), notice)):
+            session.progress.line(line)
+        drive.code = _driven(settings, Road(session, made, folder, fail_fast=fail_fast), json)
     _tell_results(folder, json)
-    return code
+    return drive.code
+
+
+def _anew(
+    settings: Settings,
+    config: str,
+    arm: str,
+    conc: Sequence[int],
+    limit: Sequence[str],
+    *,
+    trial: bool,
+    fail_fast: bool,
+) -> str:
+    """The line that starts a new run of the same wish, whatever earlier ones left."""
+    words = ["invoke", "sweep", "--config", config, *(["--arm", arm] if arm else [])]
+    words += ["--conc", ",".join(map(str, conc))] if conc else []
+    words += ["--limit", ",".join(limit)] if limit else []
+    words += ["--inventory", str(settings.inventory), *["--trial"] * trial, *["--fail-fast"] * fail_fast]
+    return shlex.join([*words, "--new"])
+
+
+def _resume(
+    settings: Settings, word: str, config: str, rerun: Rerun, *, fail_fast: bool, keep_going: bool, json: bool
+) -> int | None:
+    """The run's own plan, options and time limits are what counts; what today's files say else is told."""
+    folder = store.open(settings.results, word)
+    made = resumes.plan_of(folder)
+    if config and config != made.key:
+        what = f"run {folder.name} is one of {made.key}, not of {shown(config)}"
+        raise UsageError(what, hint=f"leave --config out: invoke sweep --resume {folder.name}")
+    store.usable(settings.results)
+    state = folder.state() or resumes.state(made, settings)
+    state = state.model_copy(update={"fail_fast": fail_fast or (state.fail_fast and not keep_going)})
+    notes = [resumes.drifted(made, lambda: _today(settings, made, state)), resumes.other_limits(state, settings)]
+    settings = settings.model_copy(update={"timeouts": state.timeouts})
+    secrets = secret.gathered(made)
+    with (
+        resumes.driven(folder, state) as drive,
+        _session(settings, made.inventory, json=json, secrets=secrets) as session,
+    ):
+        for line in (f"{_banner(made, folder)}   {resumes.heading(made, folder, rerun)}", *filter(None, notes)):
+            session.progress.line(line)
+        begun = resumes.began(state)
+        road = Road(session, made, folder, fail_fast=state.fail_fast, resumed=True, rerun=rerun, **begun)
+        drive.code = _driven(settings, road, json)
+    _tell_results(folder, json)
+    return drive.code
+
+
+def _today(settings: Settings, made: Plan, state: RunState) -> Plan:
+    """What the files of today would make of the same wish."""
+    named = [host.name for host in made.inventory.hosts]
+    inventory = load.limit(read_inventory(Path(made.inventory.path)), named)
+    return _plan(settings, inventory, made.key, arm=state.arm, conc=state.conc, trial=state.trial)
+
+
+def _driven(settings: Settings, road: Road, json: bool) -> int:
+    try:
+        with _preflight_kept(settings, road):
+            return road.go()
+    except FleetError:
+        road.session.progress.close()
+        if road.folder.records():
+            _tell_results(road.folder, json)
+        raise
 
 
 @contextmanager

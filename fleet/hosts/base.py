@@ -6,12 +6,12 @@ A transport takes argv lists, never strings, and gives every call a deadline. It
 from __future__ import annotations
 
 import shlex
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import BinaryIO, Protocol
 
+from fleet import awake
 from fleet.errors import CommandFailed
 
 Argv = Sequence[str]
@@ -133,14 +133,14 @@ class Calls(ABC):
 
 
 class Deadline:
-    """A point in time that every step of a call shares."""
+    """A point in time that every step of a call shares. Time in which this process was stopped does not count."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
-        self.begun = time.monotonic()
+        self.begun = awake.now()
 
     def spent(self) -> float:
-        return time.monotonic() - self.begun
+        return awake.now() - self.begun
 
     def left(self) -> float:
         """Seconds until it passes, never negative."""

@@ -80,7 +80,7 @@ def each(
     assert len(futures) == len(hosts), "two hosts have the same name"
     results: dict[str, Result | FleetError] = {}
     try:
-        wait(futures.values(), timeout=timeout + PATIENCE)
+        _wait(list(futures.values()), timeout + PATIENCE)
         for host in hosts:
             found = outcome(futures[host.name], host, deadline)
             results[host.name] = found
@@ -91,6 +91,13 @@ def each(
             host.cancel()
         wait(futures.values(), timeout=PATIENCE)
         raise
+
+
+def _wait(futures: list[Future[Result]], seconds: float) -> None:
+    """A timeout passes while this process is stopped; what the hosts answered meanwhile is still to be read."""
+    deadline = Deadline(seconds)
+    while wait(futures, timeout=deadline.left()).not_done and deadline.left():
+        pass
 
 
 def started(fn: Callable[[Transport], Result], host: Bounded) -> Future[Result]:

@@ -75,6 +75,7 @@ class Record(Model):
     started, ended: UTC, ISO 8601. asked: the config's concurrency; conc: the one that ran. isl, osl: tokens.
     double: an image of the lab's doubles served it. trial: a reduced load. Neither is ever a measurement.
     drawn: the load client, and the lengths it drew; None in records written before it was kept.
+    attempt: from 1; of several records of a point the last one counts, the others are superseded.
     raw, agg, logs: paths inside the run folder, None where there is no such file; no_agg: why there is no aggregate.
     """
 
@@ -87,6 +88,7 @@ class Record(Model):
     conc: int
     asked: int
     repeat: int = 0
+    attempt: int = 1
     started: str
     ended: str
     state: State

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import errno
+import fcntl
+import itertools
 import json
 import os
 import re
 import secrets
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -15,16 +18,19 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
-from fleet.errors import FleetError, UsageError, cited
+from fleet.errors import FleetError, LeaseHeld, UsageError, cited, shown
 from fleet.model.near import nearest
 from fleet.model.seat import Seat
 from fleet.results import record as lines
 from fleet.results.record import Record
+from fleet.results.state import Drive, RunState
 from fleet.words import counted
 
 T = TypeVar("T")
 
 LATEST = "latest"
+LOCK = ".lock"
+LOOKS = 5
 PROBE = 64 * 1024
 """Bytes that a folder must take before a run starts."""
 ELSEWHERE = "another folder: fleet.results in invoke.yaml, or INVOKE_FLEET_RESULTS=FOLDER before invoke"
@@ -81,11 +87,15 @@ class RunFolder:
     def summary_json(self) -> Path:
         return self.path / "summary.json"
 
-    def raw(self, point: str) -> Path:
-        return self.path / "raw" / f"{_plain(point)}.json"
+    @property
+    def state_json(self) -> Path:
+        return self.path / "state.json"
 
-    def agg(self, point: str) -> Path:
-        return self.path / "agg" / f"{_plain(point)}.json"
+    def raw(self, point: str, attempt: int = 1) -> Path:
+        return self.path / "raw" / f"{_plain(point)}{_again(attempt)}.json"
+
+    def agg(self, point: str, attempt: int = 1) -> Path:
+        return self.path / "agg" / f"{_plain(point)}{_again(attempt)}.json"
 
     def logs(self, arm: str) -> Path:
         return self.path / "logs" / _plain(arm)
@@ -96,6 +106,13 @@ class RunFolder:
     def all_logs(self) -> list[Path]:
         """Every log that is there, in the order of arms and seats."""
         return sorted((self.path / "logs").glob("*/*.log"))
+
+    def set_aside(self, log: Path) -> None:
+        """Give a log that is there another name, so that a later container's does not replace it. Raises FleetError."""
+        with _told(self.path, log):
+            if log.exists():
+                names = (log.with_name(f"{log.stem}-{number}{log.suffix}") for number in itertools.count(1))
+                log.rename(next(name for name in names if not name.exists()))
 
     def make_latest(self) -> None:
         """Point results/latest at this run. Raises FleetError."""
@@ -166,6 +183,68 @@ class RunFolder:
 
     def records(self) -> tuple[Record, ...]:
         return self.read().records
+
+    # ------------------------------------------------------------------ who drives it
+
+    @contextmanager
+    def held(self, drive: Drive) -> Iterator[None]:
+        """Hold the run while the block drives it; the kernel lets go of it when the process ends, however it does.
+
+        Raises LeaseHeld, naming the holder.
+        """
+        with _told(self.path, self.path / LOCK):
+            descriptor = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            if not _locked(descriptor, fcntl.LOCK_EX):
+                raise LeaseHeld(
+                    f"run {self.name} is under way: {self._holder()} drives it",
+                    hint="see it: invoke logs --follow; end it: kill -TERM PID there, its finished points are kept",
+                )
+            with _told(self.path, self.path / LOCK):
+                os.ftruncate(descriptor, 0)
+                os.pwrite(descriptor, f"{drive}\n".encode(), 0)
+            yield
+        finally:
+            os.close(descriptor)
+
+    def driven(self) -> bool:
+        """Whether a process holds the run now."""
+        try:
+            descriptor = os.open(self.path / LOCK, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return False
+        try:
+            return not _locked(descriptor, fcntl.LOCK_SH)
+        finally:
+            os.close(descriptor)
+
+    def _holder(self) -> str:
+        with suppress(OSError):
+            return shown((self.path / LOCK).read_text(errors="replace").strip()) or "another process"
+        return "another process"
+
+    def state(self) -> RunState | None:
+        """How the run was asked for and who drove it; None where it does not say, as of older runs. UsageError."""
+        try:
+            return RunState.model_validate_json(self.state_json.read_bytes())
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            why = f"cannot be read: {error.strerror}"
+        except ValueError:
+            why = "does not say what a run's state.json says (damaged?)"
+        raise UsageError(why, where=str(self.state_json), hint="without that file the run can be resumed, too: rm it")
+
+    def read_facts(self) -> dict[str, Any]:
+        """facts.json as it was written last; empty where there is none that can be read."""
+        try:
+            found = json.loads(self.facts.read_text())
+        except (OSError, ValueError):
+            return {}
+        return found if isinstance(found, dict) else {}
+
+    def write_state(self, state: RunState) -> None:
+        self.write_text(self.state_json, state.model_dump_json(indent=2) + "\n")
 
     def _end_line(self, descriptor: int) -> None:
         size = os.fstat(descriptor).st_size
@@ -300,6 +379,18 @@ def replace(path: Path, data: bytes, *, mode: int = 0o644) -> None:
     _sync_folder(path.parent)
 
 
+def _locked(descriptor: int, kind: int) -> bool:
+    """Try for a moment: somebody may be looking whether the lock is free, which takes it, too."""
+    for _ in range(LOOKS):
+        try:
+            fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(0.02)
+        else:
+            return True
+    return False
+
+
 def _append(descriptor: int, data: bytes) -> None:
     size = os.fstat(descriptor).st_size
     try:
@@ -324,6 +415,10 @@ def _sync_folder(folder: Path) -> None:
 def is_plain(name: str) -> bool:
     """Whether a name can be part of a path of a run folder: anyone can give a container labels."""
     return re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._+@=-]*", name) is not None
+
+
+def _again(attempt: int) -> str:
+    return f".attempt{attempt}" if attempt > 1 else ""
 
 
 def _plain(name: str) -> str:

@@ -72,6 +72,8 @@ class Verb:
         given = {name: self._value(name, value) for name, value in self._bound(values, options).items()}
         for argument in self.arguments:
             default = self._defaults.get(argument.name)
+            if argument.name == "config" and given.get("resume"):
+                continue  # a run has its own
             if default and argument.name not in given and (value := default()):
                 given[argument.name] = value
         code = self._body(self._context, **given)

@@ -27,6 +27,7 @@ ANSWER_SECONDS = 10.0
 class Deployment:
     """clocks: seconds that the clock of each host is ahead of ours, 0 where nobody looked. images: the ID behind the
     arm's tag on each host, once it was read. taken: names that containers of somebody else had before ours could.
+    adopted: names of containers of this run that an earlier process started, and that serve on.
     """
 
     session: Session
@@ -37,6 +38,7 @@ class Deployment:
     clocks: Mapping[str, float] = field(default_factory=dict)
     images: dict[str, str] = field(default_factory=dict)
     taken: set[str] = field(default_factory=set)
+    adopted: set[str] = field(default_factory=set)
 
     @classmethod
     def of(

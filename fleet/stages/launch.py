@@ -38,8 +38,10 @@ def start(deployment: Deployment, services: Sequence[Service]) -> None:
 
     def act(machine: Machine) -> None:
         for service in grouped[machine.name]:
-            _run(machine, deployment, service)
-            deployment.session.progress.host("launch", machine.name, f"{service.name} started")
+            told = "runs on" if deployment.named(service) in deployment.adopted else "started"
+            if told == "started":
+                _run(machine, deployment, service)
+            deployment.session.progress.host("launch", machine.name, f"{service.name} {told}")
         _verify(machine, deployment, grouped[machine.name])
 
     deployment.session.all(grouped, act, timeout=START_SECONDS * max(map(len, grouped.values())))

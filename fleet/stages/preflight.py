@@ -158,7 +158,7 @@ def _gpus(machine: Machine) -> tuple[Gpu, ...]:
     return machine.probe(which) if which else ()
 
 
-def reasons(plan: Plan, hosts: Sequence[Host], found: dict[str, Findings | FleetError]) -> list[str]:
+def reasons(plan: Plan, hosts: Sequence[Host], found: dict[str, Findings | FleetError], *, own: str = "") -> list[str]:
     """Every reason not to start, host by host, then what must be the same everywhere."""
     wanted, by_name = needs(plan), {host.name: host for host in hosts}
     told: list[str] = []
@@ -168,7 +168,7 @@ def reasons(plan: Plan, hosts: Sequence[Host], found: dict[str, Findings | Fleet
             told.append(str(finding).replace("\n", "\n  "))
         else:
             good[name] = finding
-            whys = host_reasons(by_name[name], wanted[name], finding, inventory=plan.inventory.path)
+            whys = host_reasons(by_name[name], wanted[name], finding, inventory=plan.inventory.path, own=own)
             told += [f"{name}: {why}" for why in whys]
     for model in dict.fromkeys(name for need in wanted.values() for name in need.models):
         listings = {name: finding.models[model] for name, finding in good.items() if model in finding.models}
@@ -192,9 +192,12 @@ def _image_reasons(tag: str, good: dict[str, Findings], *, all_asked: bool) -> I
 
 
 def host_reasons(
-    host: Host, want: Needs, found: Findings, *, inventory: str = "", in_use: bool = False
+    host: Host, want: Needs, found: Findings, *, inventory: str = "", in_use: bool = False, own: str = ""
 ) -> Iterator[str]:
-    """What is wrong with one host of this inventory file. in_use: our own services take its ports and GPUs by right."""
+    """What is wrong with one host of this inventory file. in_use: our own services take its ports and GPUs by right.
+
+    own: a run that may have containers here, as one that is resumed.
+    """
     ours_by_right = in_use
     if found.clock_offset_s is None:
         yield "its clock cannot be read"
@@ -203,7 +206,7 @@ def host_reasons(
     if found.ports is None:
         yield "its ports cannot be listed: is ss (iproute2) there?"
     # Ports and GPUs that a run of fleet holds are told once, as that run.
-    in_use = in_use or any(container.state == "running" for container in found.ours)
+    in_use = in_use or any(one.state == "running" or one.labels["run"] == own for one in found.ours)
     for port, service in want.ports.items() if not in_use else ():
         if port in (found.ports or ()):
             yield f"port {port} ({service}) is taken; who: ss -ltnp 'sport = :{port}'"
@@ -216,7 +219,8 @@ def host_reasons(
         yield f"the free space at {host.scratch} cannot be found out"
     elif free < FREE_SCRATCH:
         yield f"{free / 1e9:.1f} GB free at {host.scratch}, {FREE_SCRATCH / 1e9:.1f} GB are needed"
-    for run, names in _runs(found.ours).items() if not ours_by_right else ():
+    others = [one for one in found.ours if one.labels["run"] != own]
+    for run, names in _runs(others).items() if not ours_by_right else ():
         line = shlex.join(["invoke", "down", "--run", run, *(["--inventory", inventory] if inventory else [])])
         yield f"run {run} has containers here ({', '.join(names)}); if nobody needs it any more: {line}"
     for container in found.containers:
@@ -231,13 +235,13 @@ def _runs(containers: Sequence[Container]) -> dict[str, list[str]]:
     return grouped
 
 
-def _held(found: dict[str, Findings]) -> list[str]:
+def _held(found: dict[str, Findings], own: str) -> list[str]:
     """Hosts on which a run of somebody else is under way."""
     told = []
     for host, finding in found.items():
         for container in finding.ours:
             whose = container.labels.get("owner", "somebody")
-            if container.state == "running" and whose != owner():
+            if container.state == "running" and whose != owner() and container.labels["run"] != own:
                 told.append(f"{host} is in use by run {container.labels['run']} of {whose} ({container.name})")
     return told
 
@@ -266,16 +270,17 @@ def _remedy(state: str) -> str:
     return "; write its IP into the inventory: fabric: {address: …}" if state == "unknown name" else ""
 
 
-def preflight(session: Session, plan: Plan) -> dict[str, Findings]:
-    """Raises PreflightError with all reasons, LeaseHeld where another owner's run is under way.
+def preflight(session: Session, plan: Plan, *, own: str = "") -> dict[str, Findings]:
+    """Raises PreflightError with all reasons, LeaseHeld where another owner's run is under way. own: a run whose
+    containers may be there.
 
     Strangers' containers are named and never touched.
     """
     found = look(session, needs(plan))
     good = {name: finding for name, finding in found.items() if not isinstance(finding, FleetError)}
-    if held := _held(good):
+    if held := _held(good, own):
         raise LeaseHeld("\n".join(held), hint="wait until it ends; what runs there: invoke ps")
-    told = reasons(plan, session.inventory.hosts, found)
+    told = reasons(plan, session.inventory.hosts, found, own=own)
     if len(good) == len(found):
         told += unreachable_peers(session, plan)
     if told:

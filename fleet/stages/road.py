@@ -16,10 +16,11 @@ from fleet.plan import ArmPlan, Plan, PlannedPoint
 from fleet.results import record as records
 from fleet.results import report
 from fleet.results.record import Record
+from fleet.results.state import Rerun, to_run
 from fleet.results.store import RunFolder
 from fleet.session import Machine, Session
-from fleet.stages import launch, obituary
-from fleet.stages.collect import collect
+from fleet.stages import adopt, launch, obituary
+from fleet.stages.collect import client_log, collect
 from fleet.stages.deployment import Deployment
 from fleet.stages.preflight import Findings, preflight
 from fleet.stages.ready import ready
@@ -35,17 +36,25 @@ VALID, NOT_ALL_VALID, DIED = 0, 1, 4
 
 @dataclass
 class Road:
-    """One run under way. `notes` are told in the summary: arms that ended early, points that were not run."""
+    """One run under way. `notes` are told in the summary: arms that ended early, points that were not run.
+
+    resumed: an earlier process drove the run, and may have left containers. rerun: which points run again.
+    """
 
     session: Session
     plan: Plan
     folder: RunFolder
     fail_fast: bool = False
+    resumed: bool = False
+    rerun: Rerun = ""
     started: datetime = field(default_factory=lambda: datetime.now(UTC))
     ended_early: tuple[str, ...] = ()
     notes: list[str] = field(default_factory=list)
     code: int = VALID
+    next: str = ""
     facts: dict[str, Any] = field(default_factory=dict)
+    points: dict[str, tuple[PlannedPoint, ...]] = field(default_factory=dict)
+    deployments: dict[str, Deployment] = field(default_factory=dict)
 
     def go(self) -> int:
         """The exit code: 0 all valid, 1 not all, 4 a service died or an arm never got ready.
@@ -53,23 +62,50 @@ class Road:
         Raises PreflightError and HostError; Interrupted after ^C, when everything is home and down. The summary is
         written whatever happens.
         """
+        earlier = self.folder.records()
+        self.points = {arm.arm.name: to_run(arm, earlier, self.rerun) for arm in self.plan.arms}
         try:
             self._prepare()
             for arm in self.plan.arms:
-                if not self._arm(arm):
+                if self.points[arm.arm.name] and not self._arm(arm):
                     break
-        except (FleetError, KeyboardInterrupt) as error:
+        except KeyboardInterrupt:
+            self.ended_early = ("interrupted",)
+            raise self._between_arms() from None
+        except FleetError as error:
             self.ended_early = _told_lines(error)
+            if "images" in self.facts and not isinstance(error, Interrupted) and (again := self._again()):
+                error.hint = "\n".join(filter(None, (error.hint, f"next: {again}")))
             raise
         finally:
             self._not_run()
             self._summarize()
         return self.code or (VALID if self._all_valid() else NOT_ALL_VALID)
 
+    def _between_arms(self) -> Interrupted:
+        """^C where no arm is being worked on: what was adopted is not touched."""
+        kept = [host for one in self.deployments.values() if one.adopted for host in one.hosts]
+        what = f"interrupted; {self._kept()}"
+        if kept:
+            what += f"; containers of {self.folder.name} may still run on {', '.join(kept)}"
+        again = self._again()
+        lines = [f"next: {again}" if again else f"see: {self.folder.path}"]
+        lines += [f"remove them: {_down(self.folder, self.plan)}"] * bool(kept)
+        return Interrupted(what, hint="\n".join(lines))
+
     def _prepare(self) -> None:
-        """Preflight, then every image on its hosts. A run that preflight refuses does not become the latest."""
-        self.facts["hosts"] = _told(preflight(self.session, self.plan))
+        """Preflight, then every image on its hosts. A run that preflight refuses does not become the latest.
+
+        Where no point is to be run, the hosts are only asked what an earlier process of the run left there.
+        """
+        if not any(self.points.values()):
+            self._leftovers()
+            return
+        if self.resumed:
+            self.facts.update(self.folder.read_facts())
+        self.facts["hosts"] = _told(preflight(self.session, self.plan, own=self.folder.name if self.resumed else ""))
         self.folder.make_latest()
+        self._leftovers()
         for tag, hosts in _images(self.plan).items():
             images = stage(self.session, tag, hosts)
             self.facts.setdefault("images", {})[tag] = _image_facts(images)
@@ -77,14 +113,36 @@ class Road:
                 self.session.progress.line(f"DOUBLE: {tag} plays an engine: not a measurement")
         self._write_facts()
 
+    def _leftovers(self) -> None:
+        """Of a run that goes on: adopt what serves the arm that is next, clear away the rest."""
+        if not self.resumed:
+            return
+        found = adopt.left(self.session, _hosts(self.plan), self.folder.name)
+        deployments = [self._deployment(arm) for arm in self.plan.arms]
+        for deployment in deployments:
+            if self.points[deployment.arm.arm.name]:
+                adopt.adopt(deployment, found)
+                break
+        if cleared := adopt.clear(deployments, self.session, found):
+            what = counted(len(cleared), "container")
+            self.session.progress.line(f"  removed what was left, logs are home: {what} ({', '.join(cleared)})")
+
+    def _deployment(self, arm: ArmPlan) -> Deployment:
+        if arm.arm.name not in self.deployments:
+            hosts = self.facts.get("hosts", {}).items()
+            clocks = {host: probes.lead(told["clock_offset_s"], told["clock_error_s"]) for host, told in hosts}
+            self.deployments[arm.arm.name] = Deployment.of(self.session, self.folder, self.plan, arm, clocks)
+        return self.deployments[arm.arm.name]
+
     # ------------------------------------------------------------------ one arm
 
     def _arm(self, arm: ArmPlan) -> bool:
         """Whether to go on with the next arm."""
-        hosts = self.facts["hosts"].items()
-        clocks = {host: probes.lead(told["clock_offset_s"], told["clock_error_s"]) for host, told in hosts}
-        deployment = Deployment.of(self.session, self.folder, self.plan, arm, clocks)
+        deployment = self._deployment(arm)
         self.session.progress.line(_heading(arm))
+        there = len(arm.points) - len(self.points[arm.arm.name])
+        if there:
+            self.session.progress.line(f"  {there} of {counted(len(arm.points), 'point')} there already")
         for why in arm.dropped:
             self.session.progress.line(f"  not run: {why}")
         try:
@@ -128,18 +186,22 @@ class Road:
             self._clear(deployment)
         except KeyboardInterrupt:
             raise Interrupted(f"left at once; {left}", hint=f"remove them: {_down(self.folder, self.plan)}") from None
-        again = self._again(deployment)
+        again = self._again()
         raise Interrupted(self._kept(), hint=f"next: {again}" if again else f"see: {self.folder.path}") from None
 
     def _points(self, deployment: Deployment) -> bool:
         images = launch.images(deployment)
+        if self.resumed:
+            adopt.set_logs_aside(deployment)
+            adopt.fresh_folders(deployment)
         launch.launch(deployment)
         told = ready(deployment, within=self.session.settings.timeouts.ready_within)
         self.session.progress.line(f"  {told}")
         self._versions(deployment)
         record = None
-        for planned in deployment.arm.points:
+        for planned in self.points[deployment.arm.arm.name]:
             self._rest(deployment, record, planned)
+            self.folder.set_aside(client_log(deployment, planned.point.id))
             record = run_point(deployment, planned, images)
             self._summarize()
             if self.fail_fast and not record.valid:
@@ -150,9 +212,10 @@ class Road:
 
     def _rest(self, deployment: Deployment, earlier: Record | None, planned: PlannedPoint) -> None:
         """Of a valid point nothing is under way: its every request has come back."""
-        if earlier is None or earlier.valid:
+        if earlier.valid if earlier else not deployment.adopted:
             return
-        after, before = f"conc {earlier.conc}", f"conc {planned.point.conc}"
+        after = f"conc {earlier.conc}" if earlier else "what an earlier process had sent"
+        before = f"conc {planned.point.conc}"
         rest(deployment, after=after, before=before, within=self.session.settings.timeouts.rest_within)
 
     def _versions(self, deployment: Deployment) -> None:
@@ -180,24 +243,21 @@ class Road:
         logs = self.folder.logs(deployment.arm.arm.name)
         whose = counted(len(deployment.services), "service")
         lines.append(f"logs of {whose} are in {logs}; {self._kept()}")
-        if again := self._again(deployment):
+        if again := self._again(deployment.arm):
             lines.append(f"next: {again}")
         return "\n".join(lines)
 
-    def _again(self, deployment: Deployment) -> str:
-        """The line that runs what of the arm is not valid yet; "" where nothing is left."""
-        arm = deployment.arm
-        valid = {record.point for record in records.latest(self.folder.records()) if record.valid}
-        missing = [planned.point.asked for planned in arm.points if planned.point.id not in valid]
-        if not missing:
-            return ""
-        words = ["invoke", "sweep", "--config", self.plan.key, "--arm", arm.arm.name]
-        if len(missing) < len(arm.arm.conc):
-            words += ["--conc", ",".join(map(str, missing))]
-        return shlex.join([*words, "--inventory", self.plan.inventory.path, *["--trial"] * bool(self.plan.trial)])
+    def _again(self, *arms: ArmPlan) -> str:
+        """The line that runs what is not valid yet, of these arms or of all; "" where nothing is left."""
+        wanted, earlier = arms or self.plan.arms, self.folder.records()
+        words = ["invoke", "sweep", "--resume", self.folder.name]
+        if any(to_run(arm, earlier) for arm in wanted):
+            return shlex.join(words)
+        failed = any(to_run(arm, earlier, "failed") for arm in wanted)
+        return shlex.join([*words, "--rerun", "failed"]) if failed else ""
 
     def _kept(self) -> str:
-        done = [record for record in self.folder.records() if record.state == "done"]
+        done = [record for record in records.latest(self.folder.records()) if record.state == "done"]
         return f"{counted(len(done), 'finished point')} kept in {self.folder.path}"
 
     def _not_run(self) -> None:
@@ -206,6 +266,7 @@ class Road:
             missing = [str(planned.point.conc) for planned in arm.points if planned.point.id not in ran]
             if missing:
                 self.notes.append(f"not run: {arm.arm.name} at conc {' '.join(missing)}")
+        self.next = f"next: {again}" if (again := self._again()) else ""
 
     def _all_valid(self) -> bool:
         latest = records.latest(self.folder.records())
@@ -221,7 +282,7 @@ class Road:
             key=self.plan.key,
             plan=self.plan.hash,
             image=", ".join(_images(self.plan)),
-            hosts=tuple(dict.fromkeys(host for hosts in _images(self.plan).values() for host in hosts)),
+            hosts=_hosts(self.plan),
             started=records.utc(self.started),
             ended=records.utc(datetime.now(UTC)),
             planned=self.plan.points,
@@ -232,6 +293,7 @@ class Road:
                 *(f"deviates from the public recipe: {line}" for line in self.plan.deviations),
                 *(f"{arm.arm.name}: not run: {why}" for arm in self.plan.arms for why in arm.dropped),
                 *self.notes,
+                *filter(None, (self.next,)),
             ),
         )
         self.folder.write_text(self.folder.summary_text, report.summary_markdown(facts, found.records))
@@ -268,6 +330,10 @@ def _images(plan: Plan) -> dict[str, list[str]]:
         hosts = found.setdefault(arm.arm.image, [])
         hosts += [seat.host for seat in arm.placement.seats if seat.host not in hosts]
     return found
+
+
+def _hosts(plan: Plan) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(host for hosts in _images(plan).values() for host in hosts))
 
 
 def _told(findings: dict[str, Findings]) -> dict[str, Any]:

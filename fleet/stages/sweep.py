@@ -77,6 +77,8 @@ class PointRunner:
         self.labelled = replace(deployment, labels=deployment.labels.model_copy(update={"point": self.point.id}))
         self.name = self.labelled.named(self.client)
         self.log = collect.client_log(deployment, self.point.id)
+        earlier = deployment.folder.records()
+        self.attempt = 1 + sum(record.point == self.point.id for record in earlier)
 
     def run(self) -> Record:
         started = datetime.now(UTC)
@@ -160,7 +162,7 @@ class PointRunner:
         collect.fetch_log(self.machine, self.name, self.log)
         written = collect.raw_result(self.machine, self.deployment, self.deployment.load.result_path(self.point))
         if written is not None:
-            self.deployment.folder.write_bytes(self.deployment.folder.raw(self.point.id), written)
+            self.deployment.folder.write_bytes(self.deployment.folder.raw(self.point.id, self.attempt), written)
         raw, broken = _read(written)
         return replace(load, raw=raw, broken=broken, last_words=self._last_words())
 
@@ -200,6 +202,7 @@ class PointRunner:
             conc=point.conc,
             asked=point.asked,
             repeat=point.repeat,
+            attempt=self.attempt,
             started=records.utc(started),
             ended=records.utc(datetime.now(UTC)),
             state=_state(load, measurement),
@@ -227,8 +230,8 @@ class PointRunner:
             errors=measurement.errors if measurement else {},
             figures=self._figures(load, acceptance_length(before, after, roles)),
             evidence={seat: Evidence(before=before.get(seat), after=after.get(seat)) for seat in roles},
-            raw=folder.relative(folder.raw(point.id)) if load.raw is not None or load.broken else None,
-            agg=folder.relative(folder.agg(point.id)) if agg else None,
+            raw=folder.relative(folder.raw(point.id, self.attempt)) if load.raw is not None or load.broken else None,
+            agg=folder.relative(folder.agg(point.id, self.attempt)) if agg else None,
             no_agg=no_agg,
             logs=folder.relative(folder.logs(arm.name)),
             reproduce=records.reproduce(
@@ -252,7 +255,7 @@ class PointRunner:
             return None, "the point is not valid"
         try:
             made = aggregate(load.raw, self.deployment.arm.arm, point=self.point)
-            self.deployment.folder.write_json(self.deployment.folder.agg(self.point.id), made)
+            self.deployment.folder.write_json(self.deployment.folder.agg(self.point.id, self.attempt), made)
         except ValueError as error:
             return None, f"the client's result holds what JSON cannot: {error}"
         except FleetError as error:

@@ -23,6 +23,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         "fleet.listing",
         "fleet.completion",
         "fleet.verbs",
+        "fleet.resumes",
         "fleet.shell",
         "fleet.enrol",
         "fleet.trust",
@@ -45,7 +46,11 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ),
     ("fleet.engines", "fleet.routers", "fleet.loads", "fleet.http", "fleet.results.record", "fleet.results.metrics"),
     ("fleet.model", "fleet.settings", "fleet.sources"),
+<<<<<<< HEAD
     ("fleet.errors", "fleet.words", "fleet.secret"),
+=======
+    ("fleet.errors", "fleet.words", "fleet.awake"),
+>>>>>>> 440a651 (A run whose controller has died goes on: invoke sweep --resume)
 )
 PURE = (
     "fleet.model",

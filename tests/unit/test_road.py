@@ -102,7 +102,7 @@ def test_a_death_is_4_with_its_first_fatal_line_and_logs_at_home(tmp_path: Path)
         f"{death}\n"
         "  21:14:07.310  decode 0 on mi355x-02   HIP out of memory. Tried to allocate 3 GiB   ← first fatal line\n"
         f"logs of 3 services are in {made.folder.logs('1p1d-mtp3')}; 1 finished point kept in {made.folder.path}\n"
-        f"next: invoke sweep --config {made.plan.key} --arm 1p1d-mtp3 --conc 8 --inventory {made.plan.inventory.path}"
+        f"next: invoke sweep --resume {RUN}"
     )
     assert made.notes == [f"arm 1p1d-mtp3 ended early: {death}"]
     assert left(world) == []
@@ -215,8 +215,8 @@ def test_ctrl_c_anywhere_brings_logs_home_and_stops_our_containers(
     with pytest.raises(Interrupted) as told:
         made.go()
     assert told.value.exit_code == 130
-    again = f"next: invoke sweep --config {made.plan.key} --arm 1p1d-mtp3 --conc 4,8 --inventory"
-    assert told.value.hint.startswith(again if where in ("ready", "run_point") else f"see: {made.folder.path}")
+    again = f"next: invoke sweep --resume {RUN}"
+    assert told.value.hint == (again if where in ("ready", "run_point") else f"see: {made.folder.path}")
     assert "interrupted: bringing logs home" in world.told.lines[-1]
     assert left(world) == []
     assert made.folder.log("1p1d-mtp3", "decode0").exists()

@@ -1,0 +1,117 @@
+"""What an earlier process of this run left on the hosts: what serves as planned is kept, the rest is cleared away."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+
+from fleet import docker
+from fleet.docker import Container
+from fleet.model.service import Service
+from fleet.session import Machine, Session
+from fleet.stages.collect import LOG_SECONDS, client_title, fetch_log
+from fleet.stages.deployment import Deployment, by_host
+from fleet.stages.health import seat_of
+from fleet.stages.launch import image_on
+from fleet.stages.teardown import STOP_SECONDS, ours, remove
+from fleet.words import counted
+
+Left = Mapping[str, Sequence[Container]]
+"""Containers of the run by host; hosts without any are left out."""
+
+
+def left(session: Session, hosts: Sequence[str], run: str) -> dict[str, list[Container]]:
+    """What of the run is on its hosts. Raises FleetError if one does not answer: what is there would be unknown."""
+    answers = session.all(hosts, lambda machine: ours(machine, run=run))
+    return {host: found for host, found in answers.items() if found}
+
+
+def adopt(deployment: Deployment, found: Left) -> None:
+    """Fill `deployment.adopted` where the arm's containers serve as planned, and say so. A deployment is adopted whole:
+    only what was not started yet may be missing. Otherwise nothing is, and the reason is told.
+    """
+    tell, name = deployment.session.progress.line, deployment.arm.arm.name
+    present = {one.name for containers in found.values() for one in containers}
+    there = [service for service in deployment.services if deployment.named(service) in present]
+    if not there:
+        return
+    whys = [*_missing(deployment, there), *_unlike(deployment, there)]
+    if whys:
+        tell(f"  arm {name} is started anew: {'; '.join(whys)}")
+        return
+    deployment.adopted.update(map(deployment.named, there))
+    tell(f"  {counted(len(there), 'container')} of arm {name} {'run' if len(there) > 1 else 'runs'} on, as planned")
+
+
+def _missing(deployment: Deployment, there: Sequence[Service]) -> list[str]:
+    """The router is started last: where it is, a server that is not there was there before."""
+    if not any(service.kind == "router" for service in there):
+        return []
+    return [f"{service.name} is gone" for service in deployment.services if service not in there]
+
+
+def _unlike(deployment: Deployment, services: Sequence[Service]) -> list[str]:
+    grouped = by_host(services)
+
+    def act(machine: Machine) -> list[str]:
+        own = grouped[machine.name]
+        image = image_on(machine, deployment.arm.arm.image)
+        rows = json.loads(machine.docker(docker.inspect_argv([deployment.named(one) for one in own])).out)
+        whys = [
+            (service.name, docker.unlike(row, service, machine.host, image.id if image else ""))
+            for service, row in zip(own, rows, strict=True)
+        ]
+        return [f"{name} {why}" for name, why in whys if why]
+
+    return [why for answer in deployment.session.all(grouped, act).values() for why in answer]
+
+
+def clear(deployments: Sequence[Deployment], session: Session, found: Left) -> list[str]:
+    """Bring home the logs of all that is not adopted, then stop and remove it: load clients first. Its names.
+
+    deployments: one of each arm of the run. Raises FleetError: nothing new may start beside what is left.
+    """
+    adopted = {name for one in deployments for name in one.adopted}
+    doomed = {host: [one for one in there if one.name not in adopted] for host, there in found.items()}
+    names = [one.name for there in doomed.values() for one in there]
+    if not names:
+        return []
+    folder = deployments[0].folder
+    for client in (True, False):
+        chosen = {host: [one for one in there if _is_client(one) == client] for host, there in doomed.items()}
+
+        def act(machine: Machine, chosen: Left = chosen) -> None:
+            for one in chosen[machine.name]:
+                path = folder.log(one.labels.get("arm", "unknown"), _title(one))
+                folder.set_aside(path)
+                fetch_log(machine, one.id, path)
+            remove(machine, list(chosen[machine.name]))
+
+        session.all([host for host, there in chosen.items() if there], act, timeout=LOG_SECONDS + STOP_SECONDS)
+    return names
+
+
+def _is_client(container: Container) -> bool:
+    return container.labels.get("role") == "client"
+
+
+def _title(container: Container) -> str:
+    """What its log is called: decode0, router, client-c4; decode0.1 of a worker's second host."""
+    point = container.labels.get("point")
+    return client_title(container.labels.get("arm", ""), point) if point else seat_of(container)
+
+
+def fresh_folders(deployment: Deployment) -> None:
+    """No load client may find what an earlier one wrote."""
+
+    def act(machine: Machine) -> None:
+        machine.run(["rm", "-rf", f"{deployment.scratch(machine.name)}/raw"])
+
+    deployment.session.all(deployment.hosts, act)
+
+
+def set_logs_aside(deployment: Deployment) -> None:
+    """Logs of containers that are gone keep their content under another name."""
+    for service in deployment.services:
+        if deployment.named(service) not in deployment.adopted:
+            deployment.folder.set_aside(deployment.folder.log(deployment.arm.arm.name, service.name))
