@@ -87,9 +87,17 @@ def answered() -> Iterator[None]:
 @contextmanager
 def ended_like_interrupted(instead: Callable[[], bool] = lambda: False) -> Iterator[None]:
     """SIGTERM, and SIGHUP of a closed terminal, end a verb like ^C: logs come home, our containers go. An ignored
-    SIGHUP (nohup) stays ignored. instead: asked first, and where it answers True that is all."""
+    SIGHUP (nohup) stays ignored. instead: asked first, and where it answers True that is all.
 
-    def interrupt(*_: object) -> None:
+    A terminal that closes sends SIGHUP by the kernel and again by the shell: a second one is no second ^C.
+    """
+    hung_up = False
+
+    def interrupt(signum: int, _: object) -> None:
+        nonlocal hung_up
+        if signum == signal.SIGHUP and hung_up:
+            return
+        hung_up = hung_up or signum == signal.SIGHUP
         if not instead():
             raise KeyboardInterrupt
 

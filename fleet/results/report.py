@@ -89,6 +89,15 @@ def best(records: Sequence[Record]) -> tuple[str, ...]:
     return tuple(line for arm in arms if (line := _best_of(arm, latest(records))))
 
 
+def superseded(records: Sequence[Record]) -> tuple[str, ...]:
+    """A line for each point that was run again: which of its records counts."""
+    return tuple(
+        f"{last.point}: attempt {last.attempt} counts, earlier ones are superseded (kept in points.jsonl)"
+        for last in latest(records)
+        if last.attempt > 1
+    )
+
+
 def comparable(a: Record, b: Record) -> str | None:
     """Why two points may not be compared, or None if they may."""
     for record in (a, b):
@@ -111,7 +120,8 @@ def summary_markdown(facts: RunFacts, records: Sequence[Record]) -> str:
         _list("Ended early", facts.ended_early),
         _table(shown, over=bool(facts.ended_early)),
     ]
-    parts += [_list("Best valid points", best(records)), _invalid(shown), _list("Notes", facts.notes)]
+    notes = (*superseded(records), *facts.notes)
+    parts += [_list("Best valid points", best(records)), _invalid(shown), _list("Notes", notes)]
     return harmless("\n\n".join(part for part in parts if part)) + "\n"
 
 
@@ -214,7 +224,21 @@ def _top(records: Sequence[Record], unit: str, value: Callable[[Figures], float 
 
 
 def _result(record: Record) -> dict[str, Any]:
-    keep = {"point", "arm", "conc", "asked", "repeat", "state", "double", "trial", "raw", "agg", "logs", "reproduce"}
+    keep = {
+        "point",
+        "arm",
+        "conc",
+        "asked",
+        "repeat",
+        "attempt",
+        "state",
+        "double",
+        "trial",
+        "raw",
+        "agg",
+        "logs",
+        "reproduce",
+    }
     return {
         **record.model_dump(mode="json", include=keep),
         "valid": record.valid,

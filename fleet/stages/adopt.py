@@ -68,14 +68,13 @@ def _unlike(deployment: Deployment, services: Sequence[Service]) -> list[str]:
 
 def clear(deployments: Sequence[Deployment], session: Session, found: Left) -> list[str]:
     """Bring home the logs of all that is not adopted, then stop and remove it: load clients first. Its names.
+    The run's scratch folders go, too, where nothing of it serves on.
 
     deployments: one of each arm of the run. Raises FleetError: nothing new may start beside what is left.
     """
     adopted = {name for one in deployments for name in one.adopted}
     doomed = {host: [one for one in there if one.name not in adopted] for host, there in found.items()}
     names = [one.name for there in doomed.values() for one in there]
-    if not names:
-        return []
     folder = deployments[0].folder
     for client in (True, False):
         chosen = {host: [one for one in there if _is_client(one) == client] for host, there in doomed.items()}
@@ -88,7 +87,15 @@ def clear(deployments: Sequence[Deployment], session: Session, found: Left) -> l
             remove(machine, list(chosen[machine.name]))
 
         session.all([host for host, there in chosen.items() if there], act, timeout=LOG_SECONDS + STOP_SECONDS)
+    _remove_folders(deployments, session)
     return names
+
+
+def _remove_folders(deployments: Sequence[Deployment], session: Session) -> None:
+    """The run's scratch folders on hosts where nothing of it serves on."""
+    busy = {host for one in deployments if one.adopted for host in one.hosts}
+    scratch = {host: one.scratch(host) for one in deployments for host in one.hosts if host not in busy}
+    session.all(scratch, lambda machine: machine.run(["rm", "-rf", scratch[machine.name]]))
 
 
 def _is_client(container: Container) -> bool:

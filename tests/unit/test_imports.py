@@ -46,11 +46,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ),
     ("fleet.engines", "fleet.routers", "fleet.loads", "fleet.http", "fleet.results.record", "fleet.results.metrics"),
     ("fleet.model", "fleet.settings", "fleet.sources"),
-<<<<<<< HEAD
-    ("fleet.errors", "fleet.words", "fleet.secret"),
-=======
-    ("fleet.errors", "fleet.words", "fleet.awake"),
->>>>>>> 440a651 (A run whose controller has died goes on: invoke sweep --resume)
+    ("fleet.errors", "fleet.words", "fleet.secret", "fleet.awake"),
 )
 PURE = (
     "fleet.model",
