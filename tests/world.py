@@ -70,7 +70,7 @@ class Listener(Silent):
 class Box:
     """One container. looks: a client ends when it was inspected so often. ended: when, as docker writes it.
 
-    up: how long it is there, in docker's words; stopped: somebody sent it TERM.
+    up: how long it is there, in docker's words; stopped: somebody sent it TERM. argv: its command line.
     """
 
     name: str
@@ -84,6 +84,7 @@ class Box:
     looks: int = 2
     up: str = "2 minutes"
     stopped: bool = False
+    argv: list[str] = field(default_factory=list)
 
     @property
     def id(self) -> str:
@@ -103,7 +104,9 @@ class Box:
         running = self.state in ("running", "paused")
         state = {"Status": self.state, "Running": running, "ExitCode": self.code, "OOMKilled": self.oom}
         state["FinishedAt"] = self.ended or "0001-01-01T00:00:00Z"
-        return {"Id": self.id, "Name": f"/{self.name}", "State": state, "Image": IMAGE_ID}
+        config = {"Labels": {f"{docker.PREFIX}.{name}": value for name, value in self.labels.items()}}
+        config |= {"Entrypoint": self.argv[:1], "Cmd": self.argv[1:]}
+        return {"Id": self.id, "Name": f"/{self.name}", "State": state, "Image": IMAGE_ID, "Config": config}
 
 
 @dataclass
@@ -230,20 +233,25 @@ class Node:
     def _inspect(self, argv: list[str]) -> Any:
         if "--format" in argv:
             return "".join(f"/{name} {IMAGE_ID}\n" for name in argv[argv.index("--format") + 2 :] if name in self.boxes)
-        box = self._box(argv[-1])
-        if box is None:
+        boxes = [self._box(word) for word in argv if word.startswith(("fleet-", "id-"))] or [None]
+        if None in boxes:
             return 1, "[]", "Error: No such container"
+        for box in filter(None, boxes):
+            self._looked_at(box)
+        return json.dumps([box.inspected() for box in filter(None, boxes)])
+
+    def _looked_at(self, box: Box) -> None:
         if box.labels.get("role") == "client" and box.state == "running":
             box.looks -= 1
             if box.looks <= 0:
                 self.world.client_ends(self, box)
-        return json.dumps([box.inspected()])
 
     def _run(self, argv: list[str]) -> str:
         labels = dict(
             part.removeprefix(f"{docker.PREFIX}.").split("=", 1) for part in argv if f"{docker.PREFIX}." in part
         )
-        box = Box(argv[argv.index("--name") + 1], labels=labels)
+        at = argv.index("--entrypoint")
+        box = Box(argv[argv.index("--name") + 1], labels=labels, argv=[argv[at + 1], *argv[at + 3 :]])
         self.boxes[box.name] = box
         return box.id
 
