@@ -27,6 +27,7 @@ LONGEST = 1000
 
 PLAIN_WORDS = (
     (re.compile(r"latest|\d{8}\b.*"), "--run"),
+    (re.compile(r"latest|\d{8}\b.*"), "--resume"),
     (re.compile(r".*", re.DOTALL), "--cmd"),
     (re.compile(r"(prefill|decode|server|router|client)[0-9]*"), "--role"),
     (re.compile(r".*", re.DOTALL), "--source"),

@@ -149,7 +149,7 @@ def names_of(flag: str, here: Settings, verb: str) -> list[str]:
         from fleet.model.load import recipe_keys
 
         return recipe_keys(here.recipes)
-    if flag in ("--run", "--diff"):
+    if flag in ("--run", "--diff", "--resume"):
         from fleet.results.store import LATEST, runs
 
         found = runs(here.results)
@@ -163,7 +163,8 @@ def names_of(flag: str, here: Settings, verb: str) -> list[str]:
             return list(dict.fromkeys(label for host in hosts for label in host.runners))
         names = [host.name for host in hosts]
         return {"--limit": [*names, *groups, *_last_failed(here)], "--host": names, "--group": groups}[flag]
-    fixed = {"--evals": ["default", "none", "only", "all"], "--shell": list(SCRIPTS)}
+    fixed = {"--evals": ["default", "none", "only", "all"], "--rerun": ["failed", "incomplete", "all"]}
+    fixed |= {"--shell": list(SCRIPTS)}
     return fixed.get(flag, [])
 
 

@@ -16,7 +16,8 @@ import pytest
 from fleet import awake
 from fleet.docker import PREFIX
 from fleet.results.record import latest
-from tests.lab.desk import STP, Desk, Running, Said, until
+from fleet.words import counted
+from tests.lab.desk import FAST, STP, Desk, Running, Said, until
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
 
@@ -113,6 +114,16 @@ def client(desk: Desk, conc: int) -> Callable[[Running], object]:
     return lambda _: until(lambda: desk.containers("node1", f"name=c{conc}", "status=running"), f"a load at {conc}")
 
 
+def router_is_gone(desk: Desk, last: int) -> Callable[[Running], object]:
+    """Teardown begins with the router."""
+
+    def wait(running: Running) -> None:
+        running.until(rf"conc +{last}  valid")
+        until(lambda: not desk.containers("node1", "name=router", "status=running"), "the router's end")
+
+    return wait
+
+
 def test_killed_at_launch(desk: Desk) -> None:
     """Engines that take their time: no router is there yet. What serves already runs on, the rest is started."""
     left = killed(desk, at_launch(desk), start="4")
@@ -160,11 +171,7 @@ def test_killed_between_two_points(desk: Desk) -> None:
 def test_killed_while_it_tears_down(desk: Desk) -> None:
     """All points are there: nothing is started, what was left is cleared away."""
 
-    def router_is_gone(running: Running) -> None:
-        running.until(r"conc +16  valid")
-        until(lambda: not desk.containers("node1", "name=router", "status=running"), "the router's end")
-
-    left = killed(desk, router_is_gone)
+    left = killed(desk, router_is_gone(desk, 16))
     said = left.resume()
     assert re.search(RESUMED, said.out).group(1) == "0"  # type: ignore[union-attr]
     assert "started" not in said.out
@@ -224,6 +231,44 @@ def test_a_controller_that_was_stopped_keeps_the_point_under_way(desk: Desk, end
     assert said.code == 0, said.all
     (record,) = desk.run().records()
     assert (record.valid, record.conc) == (True, conc)
+    desk.nothing_left()
+
+
+STAGES: dict[str, Callable[[Desk], Callable[[Running], object]]] = {
+    "preflight": lambda _: lambda running: running.until(r"^run \S+"),
+    "launch": at_launch,
+    "ready": lambda _: lambda running: running.until(r"prefill0 answers after"),
+    "between points": lambda _: lambda running: running.until(r"conc +4  valid"),
+    "teardown": lambda desk: router_is_gone(desk, 8),
+}
+
+
+@pytest.mark.parametrize(
+    ("stage", "sign"),
+    [
+        ("preflight", signal.SIGINT),
+        ("launch", signal.SIGTERM),
+        ("ready", signal.SIGHUP),
+        ("between points", signal.SIGINT),
+        ("teardown", signal.SIGTERM),
+    ],
+)
+def test_interrupted_at_any_step_it_clears_up_and_says_how_to_go_on(desk: Desk, stage: str, sign: int) -> None:
+    inventory = desk.inventory(everyone=FAST, trial={"output": 16})
+    with desk.started(*desk.small(STP, inventory=inventory, conc="4,8")) as running:
+        STAGES[stage](desk)(running)
+        running.process.send_signal(sign)
+        said = running.end()
+    assert said.code == 130, said.all
+    assert "Traceback" not in said.all
+    folder = desk.run()
+    state = folder.state()
+    assert state
+    assert [drive.code for drive in state.drives] == [130]
+    done = len(folder.records())
+    assert f"{counted(len([one for one in folder.records() if one.valid]), 'finished point')} kept in" in said.err
+    line = f"see: {folder.path}" if done == 2 else f"next: invoke sweep --resume {folder.name}"
+    assert line in said.err
     desk.nothing_left()
 
 
