@@ -17,12 +17,13 @@ GAP = 5.0
 
 
 class Clock:
-    """`read`: a monotonic clock, in seconds."""
+    """`read`: a monotonic clock, in seconds. `pauses`: how many there were until the last `now`."""
 
     def __init__(self, read: Callable[[], float] = time.monotonic) -> None:
         self._read = read
         self._lock = threading.Lock()
         self._last = read()
+        self.pauses = 0
         self._paused = 0.0
         self._woken = float("-inf")
         self._watched = False
@@ -34,6 +35,7 @@ class Clock:
             read = self._read()
             if read - self._last > GAP:
                 self._paused += read - self._last
+                self.pauses += 1
                 self._woken = read - self._paused
             self._last = read
             return read - self._paused
@@ -65,3 +67,9 @@ def now() -> float:
 def since() -> float:
     """Seconds since this process was last continued after a stop; infinite if it never was."""
     return CLOCK.since()
+
+
+def pauses() -> int:
+    """How often this process was stopped and continued so far."""
+    CLOCK.now()
+    return CLOCK.pauses

@@ -85,8 +85,12 @@ def run_argv(service: Service, host: Host, labels: Labels) -> list[str]:
     if service.secrets:
         argv += ["--mount", f"type=bind,source={secrets_path(host, labels.run)},target={SECRETS},readonly"]
     argv += [part for name, value in labels.of(service, host).items() for part in ("--label", f"{name}={value}")]
-    command = ["sh", "-c", WITH_SECRETS, "sh", *service.argv] if service.secrets else service.argv
+    command = _command(service)
     return [*argv, "--entrypoint", command[0], service.image, *command[1:]]
+
+
+def _command(service: Service) -> list[str]:
+    return [*(("sh", "-c", WITH_SECRETS, "sh") if service.secrets else ()), *service.argv]
 
 
 def _settings(service: Service, host: Host, run: str) -> list[str]:
@@ -332,7 +336,7 @@ def unlike(row: dict[str, Any], service: Service, host: Host, image: str) -> str
         return f"is {status}"
     if (config.get("Labels") or {}).get(f"{PREFIX}.spec") != spec_hash(service, host):
         return "was started otherwise than planned"
-    if [*(config.get("Entrypoint") or ()), *(config.get("Cmd") or ())] != list(service.argv):
+    if [*(config.get("Entrypoint") or ()), *(config.get("Cmd") or ())] != _command(service):
         return "runs another command line"
     return "" if row.get("Image") == image else "is of another image"
 

@@ -22,6 +22,7 @@ from typing import Any, BinaryIO
 import fabric
 import paramiko
 
+from fleet import awake
 from fleet.errors import (
     CommandFailed,
     CommandTimeout,
@@ -102,10 +103,12 @@ class Link:
         self.limit = limit
         self.busy = 0
         self.retired = False
+        self.pauses = awake.pauses()
 
     @property
     def usable(self) -> bool:
-        return not self.retired and bool(self.transport.is_active())
+        """A connection that was open while this process was stopped may be dead without a word."""
+        return not self.retired and self.pauses == awake.pauses() and bool(self.transport.is_active())
 
     def close(self) -> None:
         """Closing may have to wait for a dead peer: nobody waits for it."""
@@ -553,7 +556,7 @@ class SSH(Calls):
         """A connection with room for one more call; opened by one thread while the others wait for it."""
         while True:
             with self._lock:
-                self._links = [link for link in self._links if link.usable]
+                self._forget()
                 for link in self._links:
                     if link.busy < link.limit:
                         link.busy += 1
@@ -576,6 +579,15 @@ class SSH(Calls):
 
     def _silent(self, deadline: Deadline) -> Unreachable:
         return self._unreachable(f"no answer from {self.route} within {deadline.seconds:g} s")
+
+    def _forget(self) -> None:
+        """Connections that are not used any more; one that still serves a call is closed after it."""
+        unused = [link for link in self._links if not link.usable]
+        self._links = [link for link in self._links if link not in unused]
+        for link in unused:
+            retired, link.retired = link.retired, True
+            if not retired and not link.busy:
+                link.close()
 
     def _connect(self, attempt: Attempt) -> None:
         link: Link | None = None

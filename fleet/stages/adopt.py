@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from fleet import docker
 from fleet.docker import Container
 from fleet.model.service import Service
+from fleet.results.store import is_plain
 from fleet.session import Machine, Session
 from fleet.stages.collect import LOG_SECONDS, client_title, fetch_log
 from fleet.stages.deployment import Deployment, by_host
@@ -16,14 +17,24 @@ from fleet.stages.launch import image_on
 from fleet.stages.teardown import STOP_SECONDS, ours, remove
 from fleet.words import counted
 
+IN_PATHS = ("arm", "role", "rank", "node", "point")
+"""Labels that say where a container's log is kept."""
+
 Left = Mapping[str, Sequence[Container]]
 """Containers of the run by host; hosts without any are left out."""
 
 
 def left(session: Session, hosts: Sequence[str], run: str) -> dict[str, list[Container]]:
-    """What of the run is on its hosts. Raises FleetError if one does not answer: what is there would be unknown."""
-    answers = session.all(hosts, lambda machine: ours(machine, run=run))
+    """What of the run is on its hosts. Raises FleetError if one does not answer: what is there would be unknown.
+
+    Anyone can set labels: containers with some that fleet never gives are left alone.
+    """
+    answers = session.all(hosts, lambda machine: [one for one in ours(machine, run=run) if _plain(one)])
     return {host: found for host, found in answers.items() if found}
+
+
+def _plain(container: Container) -> bool:
+    return all(is_plain(text) for name, text in container.labels.items() if name in IN_PATHS)
 
 
 def adopt(deployment: Deployment, found: Left) -> None:

@@ -115,7 +115,9 @@ def test_bash_completes_keys_hosts_groups_and_runs(tmp_path: Path) -> None:
     assert "mi355x-01" in hosts
     runs = bash(["invoke", "logs", "--run", "2026"], INVOKE_FLEET_RESULTS=str(tmp_path))
     assert bash(["invoke", "plan", "--diff", "2026"], INVOKE_FLEET_RESULTS=str(tmp_path)) == runs
+    assert bash(["invoke", "sweep", "--resume", "2026"], INVOKE_FLEET_RESULTS=str(tmp_path)) == runs
     assert runs == ["20260101-000000-some-key-abcdef"]
+    assert sorted(bash(["invoke", "sweep", "--rerun", ""])) == ["all", "failed", "incomplete"]
 
 
 def test_bash_completes_last_failed_where_a_host_has_failed(tmp_path: Path) -> None:

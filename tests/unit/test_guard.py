@@ -374,6 +374,7 @@ import time
 from invoke import Collection
 from fleet.errors import ServiceDied
 from fleet.front import verb
+from fleet import front
 from fleet.guard import guard
 
 @verb({})
@@ -509,3 +510,16 @@ def test_a_fault_of_ours_is_two_lines_unless_debugging(project: Path) -> None:
     assert loud.returncode == 1
     assert "Traceback (most recent call last)" in stderr
     assert stderr.count("a fault in fleet itself") == 1
+
+
+def test_a_terminal_that_closes_hangs_up_twice_and_that_is_one_interrupt() -> None:
+    heard = []
+    with front.ended_like_interrupted():
+        for _ in range(2):
+            try:
+                signal.raise_signal(signal.SIGHUP)
+            except KeyboardInterrupt:
+                heard.append("interrupted")
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGTERM)
+    assert heard == ["interrupted"]

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from fleet import docker, resumes, verbs
 from fleet import plan as plans
-from fleet import resumes, verbs
 from fleet.errors import HostError, Interrupted, LeaseHeld, UsageError
 from fleet.plan import Plan
 from fleet.results import store
@@ -461,3 +461,25 @@ def test_a_config_that_is_not_the_runs_and_a_damaged_plan(tmp_path: Path) -> Non
     with pytest.raises(UsageError) as told:
         verbs.sweep(Settings(results=tmp_path), config="another", resume="latest")
     assert told.value.what == f"run {folder.name} is one of {made.key}, not of another"
+
+
+@pytest.mark.parametrize("secrets", [(), ("TOKEN",)])
+def test_what_was_started_is_what_is_adopted(tmp_path: Path, world: World, secrets: tuple[str, ...]) -> None:
+    """Of a service with secrets, too, whose command reads them from a file first."""
+    deployment = world.deployment(tmp_path)
+    service = deployment.services[0].model_copy(update={"secrets": secrets})
+    world.start(deployment, service)
+    row, host = world.box("prefill0").inspected(), deployment.arm.placement.host(service.host)
+    assert docker.unlike(row, service, host, row["Image"]) == ""
+    assert docker.unlike(row, service, host, "") == "is of another image"
+
+
+def test_labels_that_fleet_never_gives_are_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, world: World
+) -> None:
+    folder = folder_of(tmp_path)
+    killed(world, folder, monkeypatch, load=8)
+    stray = Box("stray", labels={"run": RUN, "arm": "../../etc", "role": "decode", "rank": "0"})
+    world.nodes["mi355x-01"].boxes["stray"] = stray
+    assert resumed(world, folder).go() == 0
+    assert list(boxes(world)) == ["stray"]

@@ -570,3 +570,18 @@ def test_the_farewell_can_be_interrupted_and_needs_no_hosts(world: World, capsys
 def test_the_message_of_an_error_that_passed_no_typed_line() -> None:
     assert faults.message(HostError("refused", where=FIRST), ()) == "mi355x-01: refused"
     assert faults.message(ValueError("x"), ()) is None
+
+
+def test_a_run_that_goes_on_has_its_own_config(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`invoke shell --config KEY` is the key of verbs that are given none, but not of a run's."""
+    from fleet import verbs
+
+    given: list[dict[str, Any]] = []
+    monkeypatch.setattr(verbs, "sweep", lambda _, **options: given.append(options))
+    sweep = Tasks(tasks.ns, SimpleNamespace(config={"fleet": {}})).verbs({"config": lambda: "KEY"})["sweep"]
+    sweep()
+    sweep(resume="latest", rerun="failed")
+    assert [(one["config"], one["resume"], one["rerun"]) for one in given] == [
+        ("KEY", "", ""),
+        ("", "latest", "failed"),
+    ]

@@ -21,6 +21,7 @@ from pathlib import Path
 import paramiko
 import pytest
 
+from fleet import awake
 from fleet.errors import (
     CommandFailed,
     CommandTimeout,
@@ -645,6 +646,22 @@ def test_a_lost_connection_is_opened_again(tmp_path: Path, host: Host) -> None:
         other.cut_sessions()
         until(lambda: other.sessions() == 0, 10)
         assert transport.run(["echo", "back"]).out == "back\n"
+        transport.close()
+
+
+def test_connections_from_before_a_pause_are_not_used_again(
+    tmp_path: Path, host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They may be dead without a word; what runs on one is left to its end."""
+    with sshd.running(tmp_path / "sshd") as other:
+        transport = host(other)
+        transport.run(["true"])
+        (before,) = transport._links
+        monkeypatch.setattr(awake.CLOCK, "pauses", awake.pauses() + 1)
+        assert transport.run(["echo", "back"]).out == "back\n"
+        (after,) = transport._links
+        assert after is not before
+        until(lambda: other.sessions() == 1, 10)
         transport.close()
 
 
