@@ -62,8 +62,7 @@ def test_a_decode_killed_in_the_middle_of_a_point_ends_its_arm_and_the_next_one_
     assert (died.arm, died.state, died.valid) == ("2p1d-dpa", "incomplete", False)
     assert "services: decode 0 on node3 died (exit 137: killed)" in died.verdict.reasons
     assert (ran.arm, ran.state, ran.valid) == ("1p1d", "done", True)
-    again = rf"^next: invoke sweep --config {STP} --arm 2p1d-dpa --conc 256 --inventory \S+ --trial$"
-    assert re.search(again, said.out, re.M)
+    assert re.search(rf"^next: invoke sweep --resume {desk.run().name}$", said.out, re.M)
     assert "arm 2p1d-dpa ended early" in notes(desk)
     for name in ("prefill0", "prefill1", "decode0", "router", "client-c4"):
         assert (desk.run().path / "logs/2p1d-dpa" / f"{name}.log").stat().st_size

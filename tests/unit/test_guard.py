@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from invoke.main import program
 
 import tasks
+from fleet import front
 from fleet.advice import check, detour
 from fleet.argv import NUMBERS, Flag, core_of, verbs_of
 from fleet.lab.lab import MOST_NODES
