@@ -129,7 +129,7 @@ REFUSED = [
     ("--json", "--json is a flag of plan, sweep, ", "invoke --list"),
     ("plan -", "plan: - stands alone; nothing is read from stdin", "invoke plan"),
     ("plan --inv a.yaml", "plan has no flag --inv; did you mean --inventory?", "invoke plan --inventory a.yaml"),
-    ("sweep --resume x", "sweep has no flag --resume", "invoke sweep --help"),
+    ("sweep --colour x", "sweep has no flag --colour", "invoke sweep --help"),
     ("--verbose plan", "invoke has no flag --verbose", "invoke --help"),
     ("exec uptime", "is it meant for --cmd?", "invoke exec --cmd uptime"),
     ("exec df / --json", "is it meant for --cmd?", "invoke exec --cmd 'df /' --json"),
