@@ -45,7 +45,8 @@ class Timeouts(Model):
     """Seconds. connect: TCP, banner and login together. command: a short remote command.
 
     stage_within: one image or model to one host. ready_within: from the start of an arm's containers to the first
-    completion of every pair. point_within: one point, warm-ups included. rest_within: from the end of a load that was
+    completion of every pair. request_within: the least that one request of a load is given; more, where requests are
+    slow. point_within: one point, warm-ups included. rest_within: from the end of a load that was
     cut short to servers with no request under way.
     """
 
@@ -53,6 +54,7 @@ class Timeouts(Model):
     command: Duration = 30.0
     stage_within: Duration = 3600.0
     ready_within: Duration = 2400.0
+    request_within: Duration = 300.0
     point_within: Duration = 7200.0
     rest_within: Duration = 600.0
 

@@ -9,11 +9,12 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from fleet import docker
+from fleet import awake, docker
 from fleet.docker import Image
-from fleet.errors import FleetError, HostError
+from fleet.errors import FleetError, HostError, NotReady
 from fleet.model.evidence import Counters, Measurement
 from fleet.model.service import Service
+from fleet.patience import Patience
 from fleet.plan import PlannedPoint
 from fleet.results import record as records
 from fleet.results.aggregate import aggregate, figures
@@ -77,6 +78,12 @@ class PointRunner:
         self.labelled = replace(deployment, labels=deployment.labels.model_copy(update={"point": self.point.id}))
         self.name = self.labelled.named(self.client)
         self.log = collect.client_log(deployment, self.point.id)
+        self.patience = Patience(
+            total=self.point.prompts + self.point.warmups,
+            conc=self.point.conc,
+            osl=self.point.osl,
+            floor=deployment.session.settings.timeouts.request_within,
+        )
         earlier = deployment.folder.records()
         self.attempt = 1 + sum(record.point == self.point.id for record in earlier)
 
@@ -116,6 +123,8 @@ class PointRunner:
             return self._stopped(Load(None, "a service died", error=death))
         except HostError as lost:
             return self._stopped(Load(None, lost.what, error=lost))
+        except NotReady as late:
+            return self._stopped(Load(None, f"{late.what} (timeouts.point_within: {within:.0f} s)"))
         except FleetError as error:
             return self._stopped(Load(None, error.what))
         return self._brought_home(Load(code))
@@ -132,10 +141,11 @@ class PointRunner:
             raise FleetError("its container is gone", where=spoken(self.client))
         if not state.running and state.status not in ("created", "restarting"):
             return state.exit_code
-        done = _finished(self.deployment, before, counters.at_once(self.deployment))
-        total = self.point.prompts + self.point.warmups
-        self._tell(done)
-        return NotYet(f"{done:.0f} of {total} requests")
+        self.patience.see(awake.now(), _finished(self.deployment, before, counters.at_once(self.deployment)))
+        self._tell(self.patience.done)
+        if hung := self.patience.lost(awake.now()):
+            raise FleetError(hung)
+        return NotYet(f"{self.patience.done} of {self.patience.total} requests")
 
     def _tell(self, done: float) -> None:
         """The bar is the arm's: earlier points count as done."""
@@ -267,13 +277,12 @@ class PointRunner:
         return figures(load.raw, self.deployment.arm.arm, acceptance) if load.raw else Figures()
 
 
-def _finished(deployment: Deployment, before: dict[str, Counters], now: dict[str, Counters]) -> float:
-    """Requests that decode (or aggregated) workers have finished since the point began."""
+def _finished(deployment: Deployment, before: dict[str, Counters], now: dict[str, Counters]) -> float | None:
+    """Requests that decode (or aggregated) workers have finished since the point began; None if not all of them say."""
     last = [s.name for s in counters.http_servers(deployment) if s.seat.role in ("decode", "server")]
-    moves = [
-        (now[seat].finished or 0) - (before[seat].finished or 0) for seat in last if seat in now and seat in before
-    ]
-    return sum(moves)
+    ends = [(before.get(seat, Counters()).finished, now.get(seat, Counters()).finished) for seat in last]
+    moves = [after - earlier for earlier, after in ends if earlier is not None and after is not None]
+    return sum(moves) if len(moves) == len(last) else None
 
 
 def _state(load: Load, measurement: Measurement | None) -> State:

@@ -135,9 +135,24 @@ def test_a_request_that_is_never_answered(desk: Desk) -> None:
     record = only(desk)
     assert (record.state, record.valid) == ("incomplete", False)
     assert re.match(
-        r"client: stopped: client on node1: not after \d+ s; last answer: \d+ of 24 requests", record.verdict.reasons[0]
+        r"client: stopped: client on node1: not after \d+ s; last answer: \d+ of 24 requests "
+        r"\(timeouts.point_within: 6 s\)",
+        record.verdict.reasons[0],
     )
     assert record.verdict.reasons[0] in said.out
+    logged(desk, "client-c4", "decode0")
+    desk.nothing_left()
+
+
+def test_a_point_of_which_one_request_hangs_ends_and_the_next_one_runs(desk: Desk) -> None:
+    words = desk.small(STP, conc="4,8", inventory=desk.inventory(node2=fail("stall-request=20")))
+    said = desk.invoke(*words, INVOKE_FLEET_TIMEOUTS_REQUEST_WITHIN="4s", INVOKE_FLEET_TIMEOUTS_REST_WITHIN="20s")
+    assert said.code == 1, said.all
+    hung, ran = desk.run().records()
+    assert (hung.conc, hung.state, hung.valid) == (4, "incomplete", False)
+    why = r"client: stopped: 1 of 24 requests hung: nothing has moved for \d+ s, where one may take 4 s "
+    assert re.match(why + r"\(timeouts.request_within\)", hung.verdict.reasons[0]), hung.verdict.reasons
+    assert (ran.conc, ran.state, ran.valid) == (8, "done", True)
     logged(desk, "client-c4", "decode0")
     desk.nothing_left()
 

@@ -209,6 +209,23 @@ def test_a_point_that_takes_too_long_is_stopped_and_the_next_may_run(tmp_path: P
     assert client_node(world).asked("docker stop .*client")
 
 
+def test_a_point_of_which_one_request_hangs_keeps_what_is_known_and_the_next_may_run(tmp_path: Path) -> None:
+    world = World(request_within=0.2)
+    up = world.running(tmp_path)
+
+    def ends(node: Node, box: Box) -> None:
+        world.counted["decode0"].finished = 47
+
+    world.client_ends = ends  # type: ignore[method-assign]
+    world.client_log = "2026-11-30T21:04:05Z 47 of 48\n"
+    record = run(up)
+    assert (record.state, record.verdict.valid) == ("incomplete", False)
+    assert record.verdict.reasons[0].startswith("client: stopped: 1 of 48 requests hung: nothing has moved for 0 s")
+    after = record.evidence["decode0"].after
+    assert after is not None and after.finished == 47
+    assert up.folder.log("1p1d-mtp3", "client-c4").read_text() == world.client_log
+
+
 @pytest.mark.parametrize(("during", "client"), [("wait", ["running"]), ("start", [])])
 def test_an_interrupted_point_is_recorded_and_its_client_left_to_teardown(
     world: World, up: Deployment, monkeypatch: pytest.MonkeyPatch, during: str, client: list[str]

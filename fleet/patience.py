@@ -1,0 +1,78 @@
+"""How long one request may take before the load it belongs to is given up: from its length and the slowest so far."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from fleet.words import counted
+
+TOKEN = 0.5
+"""Seconds for each token of an answer while none has come yet: ten times slower than anyone would publish."""
+
+TIMES = 3
+"""How many times as long as the slowest so far a request may take."""
+
+
+@dataclass
+class Patience:
+    """A load's requests, by the count of those that have finished.
+
+    total: requests of the load. conc: how many are under way at once. osl: tokens of the longest answer.
+    floor: seconds that every request may take, whatever was seen. Times are seconds from any beginning, on one clock.
+    """
+
+    total: int
+    conc: int
+    osl: int
+    floor: float
+    moves: list[tuple[float, int]] = field(default_factory=list)
+    news: float = 0.0
+    slowest: float | None = None
+
+    def see(self, now: float, finished: float | None) -> None:
+        """Look at the count. None: it cannot be read, and then nobody waits in vain for what may well be coming."""
+        done = self.done if finished is None else max(self.done, int(finished))
+        if finished is None or done > self.done or not self.moves:
+            self.news = now
+        if done > self.done and self.moves:
+            self.slowest = max(self.slowest or 0.0, now - self._began(done))
+        if done > self.done or not self.moves:
+            self.moves.append((now, done))
+
+    @property
+    def limit(self) -> float:
+        """Seconds without a finished request after which the load is given up."""
+        if self.slowest is None:
+            return self.floor + TOKEN * self.osl
+        return max(self.floor, TIMES * self.slowest)
+
+    def lost(self, now: float) -> str:
+        """Why the load is given up; "" while it is not."""
+        quiet = now - self.news
+        if quiet < self.limit:
+            return ""
+        return f"{self._left()}: nothing has moved for {quiet:.0f} s, where {self._why()}"
+
+    @property
+    def done(self) -> int:
+        """Requests that have finished, as last seen."""
+        return self.moves[-1][1] if self.moves else 0
+
+    def _left(self) -> str:
+        left = self.total - self.done
+        if left <= 0:
+            return f"all {self.total} requests were served and the client does not end"
+        return f"{left} of {counted(self.total, 'request')} hung"
+
+    def _began(self, number: int) -> float:
+        """Of `conc` under way at once, the one that finishes as this number began when number - conc had finished."""
+        earlier = [when for when, count in self.moves if count <= max(0, number - self.conc)]
+        return max(earlier, default=self.moves[0][0])
+
+    def _why(self) -> str:
+        if self.slowest is None:
+            return f"an answer of {self.osl} tokens is given {self.limit:.0f} s at the beginning"
+        if self.limit > self.floor:
+            return f"the slowest so far took {self.slowest:.1f} s and one may take {TIMES} times as long"
+        given = f"one may take {self.floor:.0f} s (timeouts.request_within)"
+        return f"{given} and the slowest so far took {self.slowest:.1f} s"
