@@ -1,6 +1,7 @@
 """Every error a user can cause, and the exit code it ends with.
 
     FleetError                    1
+    ├── NotKept                   1   the disk here takes no more: what was written before is kept
     ├── UsageError                2   a wrong word on the command line
     ├── FileFaults                2   a recipe, inventory or model file that cannot be used: all its faults at once
     ├── PlanError                 2   the files are sound, together they cannot run: all reasons at once
@@ -68,6 +69,10 @@ class FleetError(Exception):
 
     def __str__(self) -> str:
         return f"{self.head}\n{self.hint}" if self.hint else self.head
+
+
+class NotKept(FleetError):
+    pass
 
 
 class UsageError(FleetError):

@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
-from fleet.errors import FleetError, LeaseHeld, UsageError, cited, shown
+from fleet.errors import FleetError, LeaseHeld, NotKept, UsageError, cited, shown
 from fleet.model.near import nearest
 from fleet.model.seat import Seat
 from fleet.results import record as lines
@@ -31,6 +31,8 @@ T = TypeVar("T")
 LATEST = "latest"
 LOCK = ".lock"
 LOOKS = 5
+ROOM = 64 << 20
+"""Bytes that have to be free before a run and before each of its points: results and logs of a point fit well."""
 PROBE = 64 * 1024
 """Bytes that a folder must take before a run starts."""
 ELSEWHERE = "another folder: fleet.results in invoke.yaml, or INVOKE_FLEET_RESULTS=FOLDER before invoke"
@@ -109,14 +111,19 @@ class RunFolder:
 
     def set_aside(self, log: Path) -> None:
         """Give a log that is there another name, so that a later container's does not replace it. Raises FleetError."""
-        with _told(self.path, log):
+        with told(self.path, log):
             if log.exists():
                 names = (log.with_name(f"{log.stem}-{number}{log.suffix}") for number in itertools.count(1))
                 log.rename(next(name for name in names if not name.exists()))
 
+    def room(self) -> None:
+        """Raises FleetError where the disk is as good as full, while nothing of a point is lost yet."""
+        if (free := _free(self.path)) < ROOM:
+            raise FleetError(_cramped(free), where=str(self.path), hint=_HINTS[errno.ENOSPC].format(run=self.name))
+
     def make_latest(self) -> None:
         """Point results/latest at this run. Raises FleetError."""
-        with _told(self.path, self.path.parent / LATEST):
+        with told(self.path, self.path.parent / LATEST):
             _link_latest(self.path.parent, self.path.name)
 
     def relative(self, path: Path) -> str:
@@ -124,7 +131,7 @@ class RunFolder:
 
     def write_bytes(self, path: Path, data: bytes) -> None:
         """Write aside, sync, rename: readers see the old content or the new, never a part. Raises FleetError."""
-        with _told(self.path, path):
+        with told(self.path, path):
             path.parent.mkdir(parents=True, exist_ok=True)
             replace(path, data)
 
@@ -140,7 +147,7 @@ class RunFolder:
 
         A last line that an earlier death cut off is moved to points.torn first, so it never runs into this one.
         """
-        with _told(self.path, self.points):
+        with told(self.path, self.points):
             descriptor = os.open(self.points, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
             try:
                 self._end_line(descriptor)
@@ -174,7 +181,7 @@ class RunFolder:
 
     def read(self) -> lines.Points:
         """All records, and a torn last line if there is one. A run without a finished point has none."""
-        with _told(self.path, self.points):
+        with told(self.path, self.points):
             try:
                 text = self.points.read_text(encoding="utf-8", errors="replace")
             except FileNotFoundError:
@@ -192,7 +199,7 @@ class RunFolder:
 
         Raises LeaseHeld, naming the holder.
         """
-        with _told(self.path, self.path / LOCK):
+        with told(self.path, self.path / LOCK):
             descriptor = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             if not _locked(descriptor, fcntl.LOCK_EX):
@@ -200,7 +207,7 @@ class RunFolder:
                     f"run {self.name} is under way: {self._holder()} drives it",
                     hint="see it: invoke logs --follow; end it: kill -TERM PID there, its finished points are kept",
                 )
-            with _told(self.path, self.path / LOCK):
+            with told(self.path, self.path / LOCK):
                 os.ftruncate(descriptor, 0)
                 os.pwrite(descriptor, f"{drive}\n".encode(), 0)
             yield
@@ -269,7 +276,7 @@ def create(root: Path, key: str, plan_hash: str, now: datetime) -> RunFolder:
     if now.tzinfo is None:
         raise ValueError("a run's start needs a time zone")
     stem = f"{now.astimezone(UTC):%Y%m%d-%H%M%S}-{_plain(key)}-{plan_hash[:6]}"
-    with _told(root, root / stem):
+    with told(root, root / stem):
         root.mkdir(parents=True, exist_ok=True)
         folder = _new_folder(root, stem)
     return RunFolder(folder)
@@ -311,6 +318,18 @@ def usable(root: Path) -> None:
         first = "" if error.errno == errno.ENAMETOOLONG else _HINTS.get(error.errno or 0, "").partition(";")[0]
         hint = "\n".join(filter(None, (first.format(folder=root), ELSEWHERE)))
         raise UsageError(f"no run can be kept there: {why}", where=str(root), hint=hint) from None
+    if (free := _free(root)) < ROOM:
+        raise UsageError(f"no run can be kept there: {_cramped(free)}", where=str(root), hint=ELSEWHERE)
+
+
+def _free(folder: Path) -> int:
+    """Bytes that this user may still write there."""
+    disk = os.statvfs(folder)
+    return disk.f_bavail * disk.f_frsize
+
+
+def _cramped(free: int) -> str:
+    return f"{free / (1 << 20):.0f} MB are free, {ROOM >> 20} MB are needed"
 
 
 def is_of(name: str, key: str) -> bool:
@@ -324,7 +343,7 @@ def runs(root: Path) -> list[str]:
         if os.path.exists(root):
             raise UsageError("is not a folder, so no runs are kept there", where=str(root), hint=ELSEWHERE)
         return []
-    with _told(root, root):
+    with told(root, root):
         return sorted(entry.name for entry in root.iterdir() if _RUN.fullmatch(entry.name) and entry.is_dir())
 
 
@@ -430,9 +449,10 @@ def _plain(name: str) -> str:
 
 
 @contextmanager
-def _told(folder: Path, path: Path) -> Iterator[None]:
+def told(folder: Path, path: Path) -> Iterator[None]:
+    """What the disk refuses below a run's folder, as NotKept with the path."""
     try:
         yield
     except OSError as error:
         hint = _HINTS.get(error.errno or 0, "").format(run=folder.name, folder=folder)
-        raise FleetError(error.strerror or str(error), where=str(path), hint=hint) from error
+        raise NotKept(error.strerror or str(error), where=str(path), hint=hint) from error

@@ -6,8 +6,9 @@ from pathlib import Path
 
 from fleet import docker
 from fleet.docker import Container
-from fleet.errors import FleetError, HostError
+from fleet.errors import FleetError, HostError, NotKept
 from fleet.hosts.base import CHUNK, Tail
+from fleet.results import store
 from fleet.session import Machine
 from fleet.stages import secret
 from fleet.stages.deployment import Deployment
@@ -27,14 +28,21 @@ def collect(deployment: Deployment) -> list[FleetError]:
             if deployment.named(service) in deployment.taken:
                 continue
             path = deployment.folder.log(deployment.arm.arm.name, service.name)
-            fetch_log(machine, deployment.named(service), path)
+            _save(machine, deployment, deployment.named(service), path)
         for client in ours(machine, run=deployment.labels.run, arm=deployment.labels.arm, role="client"):
             if client.name in deployment.taken:
                 continue
-            fetch_log(machine, client.id, client_log(deployment, client.labels.get("point", "")))
+            _save(machine, deployment, client.name, client_log(deployment, client.labels.get("point", "")))
 
     answers = deployment.session.each(deployment.hosts, act, timeout=LOG_SECONDS)
     return [answer for answer in answers.values() if isinstance(answer, FleetError)]
+
+
+def _save(machine: Machine, deployment: Deployment, container: str, path: Path) -> None:
+    try:
+        fetch_log(machine, container, path)
+    except NotKept:
+        deployment.unsaved.setdefault(machine.name, set()).add(container)
 
 
 def client_log(deployment: Deployment, point: str) -> Path:
@@ -50,23 +58,26 @@ def client_title(arm: str, point: str) -> str:
 def fetch_log(machine: Machine, container: str, path: Path) -> None:
     """Write a container's log to `path`: aside first, then renamed. A container that does not exist has no log.
 
-    Raises HostError if the log of one that exists does not come.
+    Raises HostError if the log of one that exists does not come, NotKept if the disk here does not take it.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
     aside = path.with_name(f".{path.name}.{machine.name}.part")
     last = Tail(CHUNK)
-    with aside.open("wb") as file:
+    try:
+        with store.told(path.parents[2], path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with aside.open("wb") as file:
 
-        def keep(data: bytes) -> None:
-            file.write(data)
-            last.add(data)
+                def keep(data: bytes) -> None:
+                    file.write(data)
+                    last.add(data)
 
-        argv = docker.logs_argv(container)
-        outcome = machine.docker_stream(argv, timeout=LOG_SECONDS, sink=keep, both=True, check=False)
-    if outcome.ok:
-        aside.replace(path)
-        return
-    aside.unlink()
+                argv = docker.logs_argv(container)
+                outcome = machine.docker_stream(argv, timeout=LOG_SECONDS, sink=keep, both=True, check=False)
+            if outcome.ok:
+                aside.replace(path)
+                return
+    finally:
+        aside.unlink(missing_ok=True)
     said = last.bytes().decode(errors="replace").strip()
     if "no such container" not in said.lower():
         why = said.rpartition("\n")[2] or f"docker logs: exit {outcome.code}"

@@ -27,7 +27,8 @@ ANSWER_SECONDS = 10.0
 class Deployment:
     """clocks: seconds that the clock of each host is ahead of ours, 0 where nobody looked. images: the ID behind the
     arm's tag on each host, once it was read. taken: names that containers of somebody else had before ours could.
-    adopted: names of containers of this run that an earlier process started, and that serve on.
+    adopted: names of containers of this run that an earlier process started, and that serve on. unsaved: by host, names
+    of containers whose logs could not be saved here: they are stopped and stay.
     """
 
     session: Session
@@ -39,6 +40,7 @@ class Deployment:
     images: dict[str, str] = field(default_factory=dict)
     taken: set[str] = field(default_factory=set)
     adopted: set[str] = field(default_factory=set)
+    unsaved: dict[str, set[str]] = field(default_factory=dict)
 
     @classmethod
     def of(

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 from fleet import docker, probes
 from fleet.docker import Image
-from fleet.errors import FleetError, Interrupted, NotReady, ServiceDied
+from fleet.errors import FleetError, Interrupted, NotKept, NotReady, ServiceDied
 from fleet.plan import ArmPlan, Plan, PlannedPoint
 from fleet.results import record as records
 from fleet.results import report
@@ -171,11 +171,20 @@ class Road:
             self._interrupted(deployment)
 
     def _clear(self, deployment: Deployment) -> None:
-        problems = [*collect(deployment), *teardown(deployment)]
+        problems = [*collect(deployment), *teardown(deployment), *self._unsaved(deployment)]
         self.session.progress.clear()
         for problem in problems:
             self.session.progress.line(f"  teardown: {problem}")
             self.notes.append(f"teardown of {deployment.arm.arm.name}: {_headline(problem)}")
+
+    def _unsaved(self, deployment: Deployment) -> list[FleetError]:
+        """What to do about containers whose logs the disk here did not take."""
+        if not deployment.unsaved:
+            return []
+        many = counted(sum(map(len, deployment.unsaved.values())), "service")
+        what = f"the logs of {many} could not be saved: their containers stay, stopped, on "
+        hint = f"free some space; this brings the logs home and removes the containers: {_down(self.folder, self.plan)}"
+        return [NotKept(what + ", ".join(sorted(deployment.unsaved)), where=str(self.folder.path), hint=hint)]
 
     def _interrupted(self, deployment: Deployment) -> NoReturn:
         left = f"containers of {self.folder.name} may still run on {', '.join(deployment.hosts)}"
@@ -201,6 +210,7 @@ class Road:
         record = None
         for planned in self.points[deployment.arm.arm.name]:
             self._rest(deployment, record, planned)
+            self.folder.room()
             self.folder.set_aside(client_log(deployment, planned.point.id))
             record = run_point(deployment, planned, images)
             self._summarize()

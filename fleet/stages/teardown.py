@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from fleet import docker
 from fleet.docker import Container
@@ -36,13 +36,14 @@ def teardown(deployment: Deployment) -> list[FleetError]:
 def _clear(machine: Machine, deployment: Deployment) -> None:
     """Where another run has our names, and so perhaps this run's own name, its folder may be in use by that one."""
     _remove(machine, deployment)
-    if not deployment.taken:
+    if not deployment.taken and machine.name not in deployment.unsaved:
         machine.run(["rm", "-rf", deployment.scratch(machine.name)])
 
 
 def _remove(machine: Machine, deployment: Deployment, *, role: str = "") -> None:
     filters = {"run": deployment.labels.run, "arm": deployment.labels.arm} | ({"role": role} if role else {})
-    remove(machine, [one for one in ours(machine, **filters) if one.name not in deployment.taken])
+    mine = [one for one in ours(machine, **filters) if one.name not in deployment.taken]
+    remove(machine, mine, keep=deployment.unsaved.get(machine.name, frozenset()))
 
 
 def ours(machine: Machine, **labels: str) -> list[Container]:
@@ -51,8 +52,11 @@ def ours(machine: Machine, **labels: str) -> list[Container]:
     return docker.parse_ps(machine.docker(docker.ps_argv(*filters)).out)
 
 
-def remove(machine: Machine, containers: list[Container]) -> None:
-    """Stop (TERM, then KILL after each container's own stop timeout) and remove. Paused ones are woken first."""
+def remove(machine: Machine, containers: list[Container], *, keep: Collection[str] = ()) -> None:
+    """Stop (TERM, then KILL after each container's own stop timeout) and remove. Paused ones are woken first.
+
+    keep: names of those that are stopped only.
+    """
     if not containers:
         return
     names = [container.id for container in containers]
@@ -60,7 +64,8 @@ def remove(machine: Machine, containers: list[Container]) -> None:
     if paused:
         machine.docker(["docker", "unpause", *paused], check=False)
     machine.docker(docker.stop_argv(names), timeout=STOP_SECONDS)
-    machine.docker(docker.rm_argv(names), timeout=STOP_SECONDS)
+    if gone := [container.id for container in containers if container.name not in keep]:
+        machine.docker(docker.rm_argv(gone), timeout=STOP_SECONDS)
 
 
 def everything(machine: Machine) -> list[Container]:

@@ -105,6 +105,19 @@ def test_a_folder_where_no_run_can_be_kept(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_too_little_room_is_told_before_a_run_and_before_each_point(
+    folder: store.RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "_free", lambda _: store.ROOM - 1)
+    with pytest.raises(UsageError, match=r"no run can be kept there: 64 MB are free, 64 MB are needed\nanother folder"):
+        store.usable(folder.path.parent)
+    with pytest.raises(FleetError, match=f"64 MB are free, 64 MB are needed\nfree some .* {folder.name} has finished"):
+        folder.room()
+    monkeypatch.setattr(store, "_free", lambda _: store.ROOM)
+    store.usable(folder.path.parent)
+    folder.room()
+
+
 def test_a_file_is_no_folder_for_runs(tmp_path: Path) -> None:
     path = tmp_path / "results"
     path.write_text("")

@@ -215,15 +215,16 @@ def test_a_point_of_which_one_request_hangs_keeps_what_is_known_and_the_next_may
 
     def ends(node: Node, box: Box) -> None:
         world.counted["decode0"].finished = 47
+        box.log = "2026-11-30T21:04:05Z 47 of 48\n"
 
     world.client_ends = ends  # type: ignore[method-assign]
-    world.client_log = "2026-11-30T21:04:05Z 47 of 48\n"
     record = run(up)
     assert (record.state, record.verdict.valid) == ("incomplete", False)
-    assert record.verdict.reasons[0].startswith("client: stopped: 1 of 48 requests hung: nothing has moved for 0 s")
+    assert record.verdict.reasons[0].startswith("client: stopped: 1 of 48 requests hung: nothing has moved for ")
     after = record.evidence["decode0"].after
-    assert after is not None and after.finished == 47
-    assert up.folder.log("1p1d-mtp3", "client-c4").read_text() == world.client_log
+    assert after is not None
+    assert after.finished == 47
+    assert up.folder.log("1p1d-mtp3", "client-c4").read_text().endswith(" 47 of 48\n")
 
 
 @pytest.mark.parametrize(("during", "client"), [("wait", ["running"]), ("start", [])])
