@@ -46,6 +46,9 @@ FLAGS = {
     "dry_run": "print the diff and write nothing (default: off)",
     "accept": "fingerprint of a key to believe, as SHA256:…, also of one that has changed; repeat it (default: none)",
     "yes": "believe every key that nothing is on record for, never a changed one (default: ask on a terminal)",
+    "wait": "wait until nobody else has the nodes, ^C leaves (default: exit 5 where somebody has)",
+    "steal": "take the nodes: who has them is stopped and keeps finished points (default: exit 5 where somebody has)",
+    "look": "tell what would be done and do nothing (default: off)",
     "update": "hosts that are there already get what was found (default: off)",
 }
 KEY = "config key: the name of a file in recipes/ without .yaml"
@@ -97,6 +100,8 @@ def sweep(
     resume: str = "",
     rerun: str = "",
     new: bool = False,
+    wait: bool = False,
+    steal: bool = False,
     json: bool = False,
 ) -> int | None:
     """From a config key to a run folder of judged results: the whole chain."""
@@ -114,6 +119,8 @@ def sweep(
         resume=resume,
         rerun=rerun,
         new=new,
+        wait=wait,
+        steal=steal,
         json=json,
     )
 
@@ -164,6 +171,25 @@ def down(c: Any, run: str = "", limit: Many = None, inventory: str = "", config:
     from fleet import verbs
 
     return verbs.down(settings(c, inventory), run=run, limit=words(limit), config=config)
+
+
+@verb(FLAGS, many=["limit"])
+def leases(c: Any, limit: Many = None, inventory: str = "", json: bool = False) -> int | None:
+    """Who has which node, for which run, since when and until when."""
+    from fleet import verbs
+
+    return verbs.leases(settings(c, inventory), limit=words(limit), json=json)
+
+
+@verb(FLAGS, many=["limit"])
+def reap(c: Any, limit: Many = None, inventory: str = "", look: bool = False, json: bool = False) -> int | None:
+    """Clean up after dead runs on all hosts: logs home, then all of theirs goes.
+
+    Runs that live and strangers are left alone.
+    """
+    from fleet import verbs
+
+    return verbs.reap(settings(c, inventory), limit=words(limit), look=look, json=json)
 
 
 @verb(FLAGS, many=["limit"], name="exec")
@@ -324,11 +350,11 @@ def _group(name: str, tasks: dict[str, Any], default: str | None = None) -> Coll
 
 
 DAY = {
-    "look": ["health", "ps"],
+    "look": ["health", "ps", "leases"],
     "plan": ["plan", "config.expand", "inventory.check", "inventory.add"],
     "run": ["stage.image", "sweep"],
     "watch": ["logs", "shell"],
-    "fix": ["exec", "cp", "down", "trust"],
+    "fix": ["exec", "cp", "down", "reap", "trust"],
     "lab": ["lab.install", "lab.up", "lab.status", "lab.down"],
     "your shell": ["completion"],
 }
@@ -340,7 +366,9 @@ ns = Collection(
     health,
     ps,
     logs,
+    leases,
     down,
+    reap,
     execute,
     cp,
     trust,

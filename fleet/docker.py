@@ -97,6 +97,7 @@ def _settings(service: Service, host: Host, run: str) -> list[str]:
     """Everything about the container but whose it is and what it runs."""
     argv = ["--pull", "never", "--network", "host", "--ipc", "host", "--init"]
     argv += ["--stop-timeout", str(service.stop_timeout)]
+    argv += ["--stop-signal", service.stop_signal] if service.stop_signal != "SIGTERM" else []
     argv += ["--log-driver", "json-file", "--log-opt", f"max-size={LOG_SIZE}", "--log-opt", f"max-file={LOG_FILES}"]
     argv += [*_limits(host), "--shm-size", "128g"]
     argv += _devices(service, host)
@@ -187,7 +188,7 @@ def images_argv() -> list[str]:
 
 
 def stop_argv(names: Sequence[str]) -> list[str]:
-    """TERM, then KILL after the stop timeout that the container was started with."""
+    """The signal, and KILL after the stop timeout, that the container was started with; TERM by default."""
     return ["docker", "stop", *names]
 
 

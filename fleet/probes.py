@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from fleet.docker import Container
+from fleet.errors import shown
 from fleet.model.base import Model
 from fleet.words import counted
 
@@ -97,6 +99,47 @@ def _ports_in_use(code: int, out: str, err: str) -> frozenset[int] | None:
 
 PORTS: Probe[frozenset[int] | None] = Probe(("ss", "-Hltn"), _ports_in_use)
 """TCP ports that something listens on."""
+
+
+class Holder(Model):
+    """Who listens on a port. container: ID of the one that the process is in. "" and 0: this user cannot see it."""
+
+    program: str = ""
+    pid: int = 0
+    container: str = ""
+
+    def said(self, containers: Sequence[Container] = ()) -> str:
+        """In words; "" if nobody knows."""
+        inside = next((one for one in containers if self.container and one.id == self.container), None)
+        if inside:
+            whose = f"run {shown(inside.labels['run'])}" if inside.ours else "a stranger's"
+            return f"container {shown(inside.name)} ({whose})"
+        return f"{shown(self.program) or 'a process'} (pid {self.pid})" if self.pid else ""
+
+
+_HOLDERS = (
+    'out=$("$@" ss -Hltnp) || exit; printf "%s\\n" "$out"; '
+    'for pid in $(printf "%s" "$out" | grep -o "pid=[0-9]*" | cut -d= -f2 | sort -u); do '
+    'printf "cgroup %s %s\\n" "$pid" "$(grep -oE "[0-9a-f]{64}" "/proc/$pid/cgroup" 2>/dev/null | head -n 1)"; done'
+)
+
+
+def holders(prefix: Sequence[str] = ()) -> Probe[dict[int, Holder]]:
+    """By port. ss names other users' processes to root only. prefix: `sudo -n`, where Docker is used that way, too."""
+    return Probe(("sh", "-c", _HOLDERS, "_", *prefix), _holders)
+
+
+def _holders(code: int, out: str, err: str) -> dict[int, Holder]:
+    inside = {row[1]: row[2] for row in map(str.split, out.splitlines()) if row[:1] == ["cgroup"] and len(row) == 3}
+    found: dict[int, Holder] = {}
+    for line in out.splitlines():
+        cells = line.split()
+        port = cells[3].rpartition(":")[2] if len(cells) > 4 else ""
+        seen = re.search(r'users:\(\("([^"]*)",pid=(\d+)', line)
+        if port.isdigit() and seen:
+            found[int(port)] = Holder(program=seen[1], pid=int(seen[2]), container=inside.get(seen[2], ""))
+    return found
+
 
 _REACH = 'exec 3<>"/dev/tcp/$1/$2"'
 
@@ -197,6 +240,38 @@ ROCM_GPUS = Probe(("bash", "-c", _SYSFS), _rocm)
 """From the amdgpu driver's own files: needs no tool, which could be missing and let a busy GPU pass."""
 
 CUDA_GPUS = Probe(("nvidia-smi", "--query-gpu=index,memory.used,memory.total", "--format=csv,noheader,nounits"), _cuda)
+
+
+_COMM = (
+    'printf "%s %s %s %s\\n" "$pid" "$used" "$(cat "/proc/$pid/comm" 2>/dev/null | tr " " _)" '
+    '"$(grep -oE "[0-9a-f]{64}" "/proc/$pid/cgroup" 2>/dev/null | head -n 1)"; done'
+)
+_KFD = (
+    "for dir in /sys/class/kfd/kfd/proc/[0-9]*; do pid=${dir##*/}; "
+    'used=$(cat "$dir"/vram_* 2>/dev/null | awk \'{s+=$1} END {printf "%.0f", s}\'); '
+)
+_NVIDIA = (
+    "nvidia-smi --query-compute-apps=pid,used_memory --format=csv,noheader,nounits | tr -d , | "
+    "while read -r pid used; do "
+)
+
+
+def _gpu_holders(code: int, out: str, err: str) -> tuple[Holder, ...]:
+    """Rows of pid, memory, program and container, of which the last two may be missing."""
+    rows = [row for row in map(str.split, out.splitlines()) if len(row) >= 2 and row[0].isdigit() and row[1] != "0"]
+    return tuple(Holder(pid=int(row[0]), program="".join(row[2:3]), container="".join(row[3:4])) for row in rows)
+
+
+ROCM_HOLDERS: Probe[tuple[Holder, ...]] = Probe(("sh", "-c", _KFD + _COMM), _gpu_holders)
+"""Processes with GPU memory, from the amdkfd driver's own files: needs no tool, and shows other users', too."""
+
+CUDA_HOLDERS: Probe[tuple[Holder, ...]] = Probe(("sh", "-c", _NVIDIA + _COMM), _gpu_holders)
+
+
+def held_by(holders: Sequence[Holder], containers: Sequence[Container]) -> str:
+    """` by nc (pid 7), container web (a stranger's)`; "" if nobody knows."""
+    told = list(dict.fromkeys(filter(None, (one.said(containers) for one in holders))))
+    return f" by {', '.join(told)}" if told else ""
 
 
 def not_idle(gpus: Sequence[Gpu], expected: int, limit: float = 0.10) -> str:

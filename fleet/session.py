@@ -141,6 +141,13 @@ class Session:
     progress: Progress
     sudo: dict[str, tuple[str, ...]] = field(default_factory=dict)
     secrets: Secrets = NO_SECRETS
+    stops: list[FleetError] = field(default_factory=list)
+    """Why the work under way may not go on, put here by whoever watches over it."""
+
+    def go_on(self) -> None:
+        """Raises the first of `stops`: asked between two steps and in every wait."""
+        for stop in self.stops[:1]:
+            raise stop
 
     @property
     def names(self) -> list[str]:

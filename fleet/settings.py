@@ -58,6 +58,11 @@ class Timeouts(Model):
     point_within: Duration = 7200.0
     rest_within: Duration = 600.0
 
+    def longest(self, images: int, arms: int, points: int) -> float:
+        """Seconds that a sweep takes at most: every step as long as it may, and an hour for all else."""
+        staging, starting = images * self.stage_within, arms * self.ready_within
+        return staging + starting + points * (self.point_within + self.rest_within) + 3600.0
+
 
 class Settings(Model):
     """Paths as one would type them where one stands; in invoke.yaml they are relative to the project's folder."""

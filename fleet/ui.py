@@ -22,8 +22,9 @@ from rich.text import Text
 
 from fleet import profile
 from fleet.docker import Container, Image
-from fleet.errors import FleetError, harmless
+from fleet.errors import FleetError, harmless, shown
 from fleet.hardware import Hardware
+from fleet.model import lease
 from fleet.model.hostrange import folded
 from fleet.model.inventory import Host
 from fleet.model.placement import remedy
@@ -33,7 +34,9 @@ from fleet.results.record import Record
 from fleet.stages import everyone
 from fleet.stages import health as healths
 from fleet.stages.health import Health, HostHealth, ServiceHealth
+from fleet.stages.lease import Node
 from fleet.stages.preflight import Findings
+from fleet.stages.reaper import Reaped
 from fleet.timeline import Told, seen
 from fleet.words import counted
 
@@ -189,6 +192,32 @@ def _container_row(host: str, one: Container) -> tuple[str, ...]:
     labels = one.labels
     seat = healths.seat_of(one) if one.ours else "stranger"
     return host, seat, one.status, labels.get("run", "-"), labels.get("owner", "-"), one.name, one.image
+
+
+def leases(found: Sequence[Node], here: datetime) -> None:
+    """Who has which node. here: UTC."""
+    titles = ("host", "lease", "run", "owner", "from", "since", "renewed", "ends at the latest")
+    table(titles, (_lease_row(one, here) for one in found))
+
+
+def _lease_row(one: Node, here: datetime) -> tuple[str, ...]:
+    held, now = one.answer.lease, one.answer.now
+    if held is None:
+        return (one.host, one.state, *["-"] * 6)
+    times = (
+        lease.clock(here, now, held.since),
+        f"{lease.age(now - held.renewed)} ago",
+        lease.clock(here, now, held.ends),
+    )
+    return (one.host, one.state, shown(held.run), shown(held.owner), shown(held.host), *times)
+
+
+def reaped(found: Reaped) -> None:
+    """What was done on each host, then what was left alone."""
+    for host, done in found.done.items():
+        say(f"{host}: {'; '.join(map(shown, done)) or 'nothing to clean up'}")
+    for line in found.left:
+        say(f"left alone: {shown(line)}")
 
 
 def groups(found: Sequence[everyone.Group], *, asked: int) -> None:

@@ -37,9 +37,10 @@ from fleet.results.store import RunFolder
 from fleet.secret import Secrets
 from fleet.session import Machine, Session, connect, owner
 from fleet.settings import Settings, duration, near
-from fleet.stages import collect, everyone, secret, teardown
+from fleet.stages import collect, everyone, reaper, secret, teardown
 from fleet.stages import follow as follows
 from fleet.stages import health as healths
+from fleet.stages import lease as leasing
 from fleet.stages import stage as stages
 from fleet.stages.monitor import Monitor
 from fleet.stages.road import Road
@@ -155,15 +156,20 @@ def sweep(
     resume: str = "",
     rerun: str = "",
     new: bool = False,
+    wait: bool = False,
+    steal: bool = False,
     json: bool = False,
 ) -> int | None:
     if fail_fast and keep_going:
         raise UsageError("--fail-fast and --keep-going exclude each other", hint="--keep-going is the default")
+    if wait and steal:
+        raise UsageError("--wait and --steal exclude each other", hint="see who has the nodes: invoke leases")
+    wish = leasing.Wish(wait, steal)
     again = resumes.asked(rerun, resume)
     if resume:
         planned = {"--arm": arm, "--conc": conc, "--limit": limit, "--trial": trial, "--new": new}
         resumes.only_resumed([flag for flag, value in planned.items() if value], resume)
-        return _resume(settings, resume, config, again, fail_fast=fail_fast, keep_going=keep_going, json=json)
+        return _resume(settings, resume, config, again, wish, fail_fast=fail_fast, keep_going=keep_going, json=json)
     inventory = _inventory(settings, limit)
     made = _plan(settings, inventory, config, arm=arm, conc=conc, trial=trial)
     store.usable(settings.results)
@@ -179,7 +185,7 @@ def sweep(
     ):
         for line in filter(None, (_banner(made, folder), notice)):
             session.progress.line(line)
-        drive.code = _driven(settings, Road(session, made, folder, fail_fast=fail_fast), json)
+        drive.code = _driven(settings, Road(session, made, folder, fail_fast=fail_fast, wish=wish), json)
     _tell_results(folder, json)
     return drive.code
 
@@ -203,7 +209,15 @@ def _anew(
 
 
 def _resume(
-    settings: Settings, word: str, config: str, rerun: Rerun, *, fail_fast: bool, keep_going: bool, json: bool
+    settings: Settings,
+    word: str,
+    config: str,
+    rerun: Rerun,
+    wish: leasing.Wish,
+    *,
+    fail_fast: bool,
+    keep_going: bool,
+    json: bool,
 ) -> int | None:
     """The run's own plan, options and time limits are what counts; what today's files say else is told."""
     folder = store.open(settings.results, word)
@@ -224,7 +238,7 @@ def _resume(
         for line in (f"{_banner(made, folder)}   {resumes.heading(made, folder, rerun)}", *filter(None, notes)):
             session.progress.line(line)
         begun = resumes.began(state)
-        road = Road(session, made, folder, fail_fast=state.fail_fast, resumed=True, rerun=rerun, **begun)
+        road = Road(session, made, folder, fail_fast=state.fail_fast, resumed=True, rerun=rerun, wish=wish, **begun)
         drive.code = _driven(settings, road, json)
     _tell_results(folder, json)
     return drive.code
@@ -538,7 +552,7 @@ def down(settings: Settings, *, run: str = "", limit: Sequence[str] = (), config
         load.recipe(config, settings.recipes)
     store.usable(settings.results)
 
-    me, others = owner(), set[str]()
+    me, others, touched = owner(), set[str](), set[str]()
 
     def wanted(container: Container) -> bool:
         name, whose = container.labels["run"], container.labels.get("owner", "?")
@@ -549,30 +563,80 @@ def down(settings: Settings, *, run: str = "", limit: Sequence[str] = (), config
             return False
         if not run and whose != me:
             others.add(f"run {name} of {whose} is left alone; to remove it: invoke down --run {name}")
-        return bool(run) or whose == me
+        if run or whose == me:
+            touched.add(name)
+        return name in touched
 
     def keep(machine: Machine, container: Container) -> None:
-        found = container.labels
-        arm, point = found.get("arm", "unknown"), found.get("point")
-        name = collect.client_title(arm, point) if point else healths.seat_of(container)
-        machine = secret.knowing(machine, container)
-        collect.fetch_log(machine, container.id, settings.results / found["run"] / "logs" / arm / f"{name}.log")
+        _keep(machine, container, settings.results / container.labels["run"])
 
     with _session(settings, inventory) as session:
-        chosen = teardown.one_run(_runs(session), run, me) if run else ""
+        nodes, _ = leasing.leases(session)
+        chosen = teardown.one_run(_runs(session, nodes), run, me) if run else ""
+        for one in [leasing.live(nodes).get(chosen)] if chosen else []:
+            if one and one.owner != me:
+                ui.say(f"run {shown(chosen)} of {shown(one.owner)} is live on {shown(one.host)}: it is stopped now")
         answers = teardown.down(session, wanted, keep)
-    for line in sorted(others):
+        gone = leasing.over(session, nodes, touched | {chosen})
+    for line in (*sorted(others), *gone):
         ui.say(line)
-    if run and not any(answers.values()):
+    if run and not gone and not any(answers.values()):
         raise UsageError(f"no container of run {shown(run)} on {', '.join(answers)}", hint="what runs there: invoke ps")
     return _tell_removed(answers)
 
 
-def _runs(session: Session) -> dict[str, str]:
-    """Runs with containers on the hosts that answer, and whose they are."""
+def _keep(machine: Machine, container: Container, folder: Path) -> None:
+    """A container's log into a run's folder."""
+    found = container.labels
+    arm, point = found.get("arm", "unknown"), found.get("point")
+    arm, name = map(reaper.plain, (arm, collect.client_title(arm, point) if point else healths.seat_of(container)))
+    machine = secret.knowing(machine, container)
+    collect.fetch_log(machine, container.id, folder / "logs" / arm / f"{name}.log")
+
+
+def _runs(session: Session, nodes: Sequence[leasing.Node]) -> dict[str, str]:
+    """Runs with containers or leases on the hosts that answer, and whose they are."""
     answers = session.each(session.names, teardown.ours).values()
     found = [one for answer in answers if not isinstance(answer, FleetError) for one in answer]
-    return {one.labels["run"]: one.labels.get("owner", "?") for one in found}
+    leased = {one.answer.lease.run: one.answer.lease.owner for one in nodes if one.answer.lease}
+    return {**leased, **{one.labels["run"]: one.labels.get("owner", "?") for one in found}}
+
+
+def leases(settings: Settings, *, limit: Sequence[str] = (), json: bool = False) -> int | None:
+    """3 if a host could not be asked, else 0, whoever has the nodes."""
+    with _session(settings, _inventory(settings, limit), json=json) as session:
+        nodes, errors = leasing.leases(session)
+    if json:
+        ui.as_json([node.to_json() for node in nodes])
+    elif nodes:
+        ui.leases(nodes, datetime.now(UTC))
+    for error in errors:
+        ui.complain(error)
+    return HostError.exit_code if errors else None
+
+
+def reap(settings: Settings, *, limit: Sequence[str] = (), look: bool = False, json: bool = False) -> int | None:
+    """3 if something could not be done on a host, else 0. look: tell what would be done, and do nothing."""
+    inventory = _inventory(settings, limit)
+    store.usable(settings.results)
+    aside = settings.results / f"reaped-{datetime.now(UTC):%Y%m%d-%H%M%S}"
+
+    def keep(machine: Machine, container: Container) -> None:
+        run = reaper.plain(container.labels["run"])
+        own = settings.results / run
+        _keep(machine, container, own if own.is_dir() else aside / run)
+
+    with _session(settings, inventory, json=json) as session:
+        found = reaper.reap(session, settings.results, keep, look=look)
+    if json:
+        ui.as_json(found.to_json())
+    else:
+        ui.reaped(found)
+        if aside.is_dir():
+            ui.say(f"logs of runs that have no folder here: {near(aside)}")
+    for error in found.errors:
+        ui.complain(error)
+    return HostError.exit_code if found.errors else None
 
 
 def _tell_removed(answers: dict[str, list[str] | FleetError]) -> int | None:

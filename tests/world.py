@@ -11,13 +11,16 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from fleet import docker, plan
 from fleet.docker import Labels
 from fleet.hosts.base import Transport
 from fleet.hosts.fake import Fake, Reply
+from fleet.hosts.local import Local
 from fleet.model import load
+from fleet.model.lease import FOLDER
 from fleet.model.service import Service
 from fleet.plan import ArmPlan, Plan
 from fleet.progress import Silent
@@ -28,6 +31,7 @@ from fleet.settings import Settings, Timeouts
 from fleet.stages.deployment import Deployment
 
 ROOT = Path(__file__).resolve().parents[1]
+LOCAL = Local()
 KEY = "dsv4-fp4-mi355x-atom-disagg-mtp"
 RUN = f"20261130-210405-{KEY}-7f3a9c"
 IMAGE_ID = "sha256:" + "a4" * 32
@@ -153,10 +157,13 @@ class Node:
         self.clock = 0.0
         self.free = {"/": 900 * GB, "/var/lib/docker": 900 * GB}
         self.gpus = IDLE
+        self.gpu_holders = ""
         self.files = "config.json\t10\nmodel-1.safetensors\t1000\n"
         self.missing = ""
         self.first: list[Any] = []
         self.written: dict[str, bytes] = {}
+        self.folders: list[str] = []
+        self.leases = TemporaryDirectory(prefix="fleet-test-lease-")
         self.fake = Fake(name, [(lambda argv: True, self._answer)])
 
     @property
@@ -180,18 +187,30 @@ class Node:
             return self.written.get(argv[1], 1)
         if argv[0] in ("mkdir", "rm"):
             return 0
+        if argv[0] == "ls":
+            return "\n".join(self.folders)
+        if argv[3:4] == ["fleet-lease"]:
+            return self.lease(argv)
         return self._probe(argv)
+
+    def lease(self, argv: list[str]) -> Any:
+        """The real script, in a folder of this node."""
+        return LOCAL.run([f"{self.leases.name}/lease" if word == FOLDER else word for word in argv], check=False)
 
     def _probe(self, argv: list[str]) -> Any:
         line = " ".join(argv)
         if argv[0] == "date":
             return f"{time.time() + self.clock}\n"
+        if "ss -Hltnp" in line:
+            return "".join(f'LISTEN 0 9 *:{port} *:* users:(("nc",pid=77,fd=3))\n' for port in self.ports)
         if argv[0] == "ss":
             return "".join(f"LISTEN 0 128 0.0.0.0:{port} 0.0.0.0:*\n" for port in self.ports)
         if "df" in argv:
             return self._df(argv[argv.index("--") + 1 :])
         if argv[0] == "find":
             return self.files if self.files else (1, "", "find: no such directory")
+        if "kfd/proc" in line:
+            return self.gpu_holders
         if "mem_info_vram" in line:
             return self.gpus
         if "test -e" in line:

@@ -27,7 +27,8 @@ class Service(Model):
 
     argv: the whole command, entrypoint included. env: plain values; secrets: names of variables, sorted, whose values
     nothing but the container sees.
-    http: the port of its HTTP interface, None if it has none. stop_timeout: seconds from TERM to KILL.
+    http: the port of its HTTP interface, None if it has none. stop_signal: what asks it to end; stop_timeout: seconds
+    from that to KILL.
     origins: where each flag or variable comes from ("--max-model-len" → "config: isl + osl + 256"), for readers.
     consumes: names of declared values that this service carries, as `role.field` or `field` ("prefill.tp").
     """
@@ -43,6 +44,7 @@ class Service(Model):
     http: int | None = None
     gpu: bool = False
     stop_timeout: int = 60
+    stop_signal: Literal["SIGTERM", "SIGINT"] = "SIGTERM"
     origins: dict[str, str] = {}
     consumes: tuple[str, ...] = ()
 

@@ -10,11 +10,11 @@ from pathlib import PurePosixPath
 
 from fleet import docker, probes
 from fleet.docker import Container, Image, container_name
-from fleet.errors import FleetError, LeaseHeld, PreflightError
+from fleet.errors import FleetError, LeaseHeld, PreflightError, shown
 from fleet.model.inventory import Host
 from fleet.model.service import Service
 from fleet.plan import Plan
-from fleet.probes import Gpu, Listing
+from fleet.probes import Gpu, Holder, Listing
 from fleet.session import Machine, Session, owner
 from fleet.stages.launch import image_on
 
@@ -44,6 +44,13 @@ class Findings:
     images: dict[str, Image | None] = field(default_factory=dict)
     containers: tuple[Container, ...] = ()
     facts: dict[str, str] = field(default_factory=dict)
+    holders: dict[int, Holder] = field(default_factory=dict)
+    gpu_holders: tuple[Holder, ...] = ()
+
+    def holder(self, port: int) -> str:
+        """Who listens there, as far as this user may see it, and how to find out more."""
+        by = self.holders.get(port, Holder()).said(self.containers)
+        return f" by {by}" if by else f"; who: ss -ltnp 'sport = :{port}'"
 
     @property
     def strangers(self) -> tuple[str, ...]:
@@ -112,19 +119,22 @@ def find(machine: Machine, want: Needs) -> Findings:
     prefix = machine.docker_prefix()
     info = docker.parse_info(machine.docker(docker.info_argv()).out)
     root = str(info.get("DockerRootDir", "/var/lib/docker"))
+    ports, gpus = machine.probe(probes.PORTS), _gpus(machine)
     return Findings(
         seconds=seconds,
         docker=str(info.get("ServerVersion", "")),
         sudo=bool(prefix),
         clock_offset_s=offset,
-        ports=machine.probe(probes.PORTS),
+        ports=ports,
         disk=_disk(machine, root, host.scratch),
         missing_devices=machine.probe(probes.missing(*devices(host))) if devices(host) else (),
-        gpus=_gpus(machine),
+        gpus=gpus,
+        gpu_holders=_gpu_holders(machine) if probes.not_idle(gpus, 0) else (),
         models={name: machine.probe(probes.directory(f"{host.models}/{name}")) for name in want.models},
         images={tag: image_on(machine, tag) for tag in want.images},
         containers=tuple(docker.parse_ps(machine.docker(docker.ps_argv()).out)),
         facts=machine.probe(probes.FACTS),
+        holders=machine.probe(probes.holders(prefix)) if ports and ports & want.ports.keys() else {},
     )
 
 
@@ -156,6 +166,10 @@ def devices(host: Host) -> tuple[str, ...]:
 def _gpus(machine: Machine) -> tuple[Gpu, ...]:
     which = {"rocm": probes.ROCM_GPUS, "cuda": probes.CUDA_GPUS}.get(machine.host.accelerator)
     return machine.probe(which) if which else ()
+
+
+def _gpu_holders(machine: Machine) -> tuple[Holder, ...]:
+    return machine.probe(probes.ROCM_HOLDERS if machine.host.accelerator == "rocm" else probes.CUDA_HOLDERS)
 
 
 def reasons(plan: Plan, hosts: Sequence[Host], found: dict[str, Findings | FleetError], *, own: str = "") -> list[str]:
@@ -209,11 +223,11 @@ def host_reasons(
     in_use = in_use or any(one.state == "running" or one.labels["run"] == own for one in found.ours)
     for port, service in want.ports.items() if not in_use else ():
         if port in (found.ports or ()):
-            yield f"port {port} ({service}) is taken; who: ss -ltnp 'sport = :{port}'"
+            yield f"port {port} ({service}) is taken{found.holder(port)}"
     if found.missing_devices is None or found.missing_devices:
         yield f"devices missing: {', '.join(found.missing_devices or ['could not look'])}"
     if not in_use and host.accelerator != "none" and (why := probes.not_idle(found.gpus, host.gpus)):
-        yield why
+        yield why + probes.held_by(found.gpu_holders, found.containers)
     free = found.disk.get(host.scratch)
     if free is None:
         yield f"the free space at {host.scratch} cannot be found out"
@@ -236,13 +250,16 @@ def _runs(containers: Sequence[Container]) -> dict[str, list[str]]:
 
 
 def _held(found: dict[str, Findings], own: str) -> list[str]:
-    """Hosts on which a run of somebody else is under way."""
+    """Hosts on which a run of somebody else is under way although nobody has leased them."""
     told = []
     for host, finding in found.items():
         for container in finding.ours:
             whose = container.labels.get("owner", "somebody")
             if container.state == "running" and whose != owner() and container.labels["run"] != own:
-                told.append(f"{host} is in use by run {container.labels['run']} of {whose} ({container.name})")
+                run = shown(container.labels["run"])
+                told.append(
+                    f"{host} is in use by {shown(whose)} for run {run}, without a lease ({container.name} is running)"
+                )
     return told
 
 
@@ -279,7 +296,9 @@ def preflight(session: Session, plan: Plan, *, own: str = "") -> dict[str, Findi
     found = look(session, needs(plan))
     good = {name: finding for name, finding in found.items() if not isinstance(finding, FleetError)}
     if held := _held(good, own):
-        raise LeaseHeld("\n".join(held), hint="wait until it ends; what runs there: invoke ps")
+        inventory = shlex.quote(plan.inventory.path)
+        hint = f"see it: invoke ps --inventory {inventory}   ·   if it is dead: invoke reap --inventory {inventory}"
+        raise LeaseHeld("\n".join(held), hint=hint)
     told = reasons(plan, session.inventory.hosts, found, own=own)
     if len(good) == len(found):
         told += unreachable_peers(session, plan)

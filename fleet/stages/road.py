@@ -20,6 +20,7 @@ from fleet.results.state import Rerun, to_run
 from fleet.results.store import RunFolder
 from fleet.session import Machine, Session
 from fleet.stages import adopt, launch, obituary
+from fleet.stages import lease as leases
 from fleet.stages.collect import client_log, collect
 from fleet.stages.deployment import Deployment
 from fleet.stages.preflight import Findings, preflight
@@ -55,6 +56,7 @@ class Road:
     facts: dict[str, Any] = field(default_factory=dict)
     points: dict[str, tuple[PlannedPoint, ...]] = field(default_factory=dict)
     deployments: dict[str, Deployment] = field(default_factory=dict)
+    wish: leases.Wish = field(default_factory=leases.Wish)
 
     def go(self) -> int:
         """The exit code: 0 all valid, 1 not all, 4 a service died or an arm never got ready.
@@ -65,10 +67,12 @@ class Road:
         earlier = self.folder.records()
         self.points = {arm.arm.name: to_run(arm, earlier, self.rerun) for arm in self.plan.arms}
         try:
-            self._prepare()
-            for arm in self.plan.arms:
-                if self.points[arm.arm.name] and not self._arm(arm):
-                    break
+            with leases.held(self.session, _hosts(self.plan), self.folder.name, **self._lease()) as lease:
+                self._prepare()
+                for arm in self.plan.arms:
+                    lease.check()
+                    if self.points[arm.arm.name] and not self._arm(arm):
+                        break
         except KeyboardInterrupt:
             self.ended_early = ("interrupted",)
             raise self._between_arms() from None
@@ -104,6 +108,7 @@ class Road:
         if self.resumed:
             self.facts.update(self.folder.read_facts())
         self.facts["hosts"] = _told(preflight(self.session, self.plan, own=self.folder.name if self.resumed else ""))
+        self.session.go_on()
         self.folder.make_latest()
         self._leftovers()
         for tag, hosts in _images(self.plan).items():
@@ -133,6 +138,10 @@ class Road:
             clocks = {host: probes.lead(told["clock_offset_s"], told["clock_error_s"]) for host, told in hosts}
             self.deployments[arm.arm.name] = Deployment.of(self.session, self.folder, self.plan, arm, clocks)
         return self.deployments[arm.arm.name]
+
+    def _lease(self) -> dict[str, Any]:
+        longest = self.session.settings.timeouts.longest(len(_images(self.plan)), len(self.plan.arms), self.plan.points)
+        return {"longest": longest, "wish": self.wish, "kept": self._kept}
 
     # ------------------------------------------------------------------ one arm
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from fleet import awake, docker
 from fleet.docker import Image
-from fleet.errors import FleetError, HostError, NotReady
+from fleet.errors import FleetError, HostError, LeaseHeld, NotReady
 from fleet.model.evidence import Counters, Measurement
 from fleet.model.service import Service
 from fleet.patience import Patience
@@ -121,7 +121,7 @@ class PointRunner:
             code = wait(lambda: self._look(before), what=spoken(self.client), within=within, every=EVERY)
         except Deaths as death:
             return self._stopped(Load(None, "a service died", error=death))
-        except HostError as lost:
+        except (HostError, LeaseHeld) as lost:
             return self._stopped(Load(None, lost.what, error=lost))
         except NotReady as late:
             return self._stopped(Load(None, f"{late.what} (timeouts.point_within: {within:.0f} s)"))

@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Collection, Mapping
 
-from fleet import docker
+from fleet import docker, probes
 from fleet.docker import Container
-from fleet.errors import FleetError, UsageError, shown
+from fleet.errors import FleetError, HostError, UsageError, shown
+from fleet.hosts.base import Deadline
 from fleet.session import Machine, Session
 from fleet.stages.deployment import Deployment
 from fleet.words import counted
 
 STOP_SECONDS = 180.0
 """For all containers of a host: the longest stop timeout of a service is a minute."""
+
+PORT_SECONDS = 5.0
+"""How long a port may take to be free after its container is gone."""
+
+GPU_SECONDS = 30.0
+"""The same for GPU memory, which the driver gives back page by page."""
+
+LOOK = 0.5
+"""Seconds between two looks at them."""
 
 KEEP_SECONDS = 300.0
 """For saving the logs of a host's containers before they are removed."""
@@ -38,6 +49,44 @@ def _clear(machine: Machine, deployment: Deployment) -> None:
     _remove(machine, deployment)
     if not deployment.taken and machine.name not in deployment.unsaved:
         machine.run(["rm", "-rf", deployment.scratch(machine.name)])
+        came_back(machine, {port.number: one.name for one in deployment.on(machine.name) for port in one.ports})
+
+
+def came_back(machine: Machine, ports: Mapping[int, str]) -> None:
+    """Wait until what our services had is free again. ports: by number, whose each was.
+
+    Raises HostError for a port that is still held, with the holder, and for GPU memory.
+    """
+    deadline = Deadline(PORT_SECONDS)
+    while left := (machine.probe(probes.PORTS) or frozenset()) & ports.keys():
+        if not deadline.left():
+            seen, there = machine.probe(probes.holders(machine.docker_prefix())), everything(machine)
+            whose = {port: seen[port].said(there) if port in seen else "" for port in sorted(left)}
+            told = [f"port {one} ({ports[one]}) is still held by {by or 'somebody'}" for one, by in whose.items()]
+            raise HostError("; ".join(told), where=machine.name, hint=_who(machine, min(left)))
+        time.sleep(LOOK)
+    deadline = Deadline(GPU_SECONDS)
+    while why := gpus_busy(machine):
+        if not deadline.left():
+            raise HostError(f"{why} although our containers are gone", where=machine.name)
+        time.sleep(LOOK)
+
+
+def _who(machine: Machine, port: int) -> str:
+    return f"who:  {machine.transport.ssh_line(['ss', '-ltnp', f'sport = :{port}'])}"
+
+
+def gpus_busy(machine: Machine) -> str:
+    """What GPU memory is in use, in words; "" where none is, or nobody can tell."""
+    kind = machine.host.accelerator
+    which = {"rocm": probes.ROCM_GPUS, "cuda": probes.CUDA_GPUS}.get(kind)
+    if which is None:
+        return ""
+    gpus = machine.probe(which)
+    if not (why := probes.not_idle(gpus, 0)):
+        return ""
+    seen = machine.probe(probes.ROCM_HOLDERS if kind == "rocm" else probes.CUDA_HOLDERS)
+    return f"{why}{probes.held_by(seen, everything(machine))}"
 
 
 def _remove(machine: Machine, deployment: Deployment, *, role: str = "") -> None:

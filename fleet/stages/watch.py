@@ -49,6 +49,7 @@ class Deaths(ServiceDied):
 
 def alive(deployment: Deployment, services: Sequence[Service] | None = None) -> None:
     """Look at every container on every host. Raises Deaths of all that ended, or HostError."""
+    deployment.session.go_on()
     wanted = deployment.services if services is None else services
     found = deaths(deployment, wanted)
     if not found:

@@ -20,6 +20,7 @@ import yaml
 from fleet.docker import PREFIX
 from fleet.lab.image import TAGS
 from fleet.lab.lab import Lab
+from fleet.model.lease import FOLDER
 from fleet.results import store
 from fleet.results.store import RunFolder
 
@@ -176,6 +177,11 @@ class Desk:
         found = {node: self.lab.inside(node, ["ls", "-A", "/srv/fleet"], check=True).out.split() for node in self.nodes}
         return {node: names for node, names in found.items() if names}
 
+    def leased(self) -> dict[str, str]:
+        """The nodes' leases as they are written, free nodes left out."""
+        found = {node: self.lab.inside(node, ["sh", "-c", f"cat {FOLDER}/* 2>/dev/null"]).out for node in self.nodes}
+        return {node: text for node, text in found.items() if text}
+
     @property
     def nodes(self) -> list[str]:
         return self.lab.nodes()
@@ -202,6 +208,7 @@ class Desk:
         """Nothing of ours is on any node, and the stranger still runs."""
         assert self.ours() == {}
         assert self.scratch() == {}
+        assert self.leased() == {}
         assert self.containers("node1", "status=running") == [STRANGER]
 
     def clear(self) -> None:
@@ -210,6 +217,8 @@ class Desk:
             self.lab.docker(node, ["rm", "-f", *names])
         for node in self.scratch():
             self.lab.inside(node, ["find", "/srv/fleet", "-mindepth", "1", "-delete"])
+        for node in self.leased():
+            self.lab.inside(node, ["find", FOLDER, "-mindepth", "1", "-delete"])
 
 
 def until(question: Callable[[], Any], what: str, within: float = SECONDS) -> Any:

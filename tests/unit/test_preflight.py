@@ -59,11 +59,15 @@ def put(**values: object) -> Callable[[Node], None]:
     [
         (put(clock=-3.0), f"{SECOND}: its clock is off by -3.0 s; type: chronyc makestep there"),
         (silent((["date"], 1)), f"{SECOND}: its clock cannot be read"),
-        (put(ports={8020}), f"{SECOND}: port 8020 (decode0) is taken; who: ss -ltnp 'sport = :8020'"),
+        (put(ports={8020}), f"{SECOND}: port 8020 (decode0) is taken by nc (pid 77)"),
+        (put(ports={8020}, first=[("ss -Hltnp", "LISTEN 0 9 *:8020 *:*\n")]),
+         f"{SECOND}: port 8020 (decode0) is taken; who: ss -ltnp 'sport = :8020'"),
         (silent((["ss"], 127)), f"{SECOND}: its ports cannot be listed: is ss (iproute2) there?"),
         (put(missing="/dev/kfd\n/dev/infiniband\n"), f"{SECOND}: devices missing: /dev/kfd, /dev/infiniband"),
         (silent(("test -e", 1)), f"{SECOND}: devices missing: could not look"),
         (put(gpus=IDLE.replace(f"card3 {GB}", f"card3 {144 * GB}")), f"{SECOND}: GPU memory in use: card3 50%"),
+        (put(gpus=IDLE.replace(f"card3 {GB}", f"card3 {144 * GB}"), gpu_holders="812 900 python3\n813 0 idle\n"),
+         f"{SECOND}: GPU memory in use: card3 50% by python3 (pid 812)"),
         (put(gpus=""), f"{SECOND}: 0 GPUs found, 8 in the inventory"),
         (put(free={"/": 500_000_000}), f"{SECOND}: 0.5 GB free at /data/fleet, 1.1 GB are needed"),
         (put(free={}), f"{SECOND}: the free space at /data/fleet cannot be found out"),
@@ -87,7 +91,7 @@ def test_all_reasons_are_told_at_once() -> None:
         preflight(world.session, world.plan)
     assert str(told.value) == (
         "preflight: 2 reasons not to start\n"
-        "  mi355x-01: port 30000 (router) is taken; who: ss -ltnp 'sport = :30000'\n"
+        "  mi355x-01: port 30000 (router) is taken by nc (pid 77)\n"
         "  mi355x-02: its clock is off by +9.0 s; type: chronyc makestep there\n"
         "nothing was started"
     )
@@ -136,9 +140,12 @@ def test_a_run_of_another_owner_holds_its_hosts() -> None:
     world = World()
     labels = {"run": "20261130-r", "role": "prefill", "rank": "0", "owner": "ops2@bastion"}
     world.nodes[FIRST].boxes["fleet-1"] = Box("fleet-1", labels=labels)
-    with pytest.raises(LeaseHeld, match=f"{FIRST} is in use by run 20261130-r of ops2@bastion \\(fleet-1\\)") as told:
+    said = f"{FIRST} is in use by ops2@bastion for run 20261130-r, without a lease \\(fleet-1 is running\\)"
+    with pytest.raises(LeaseHeld, match=said) as told:
         preflight(world.session, world.plan)
-    assert (told.value.exit_code, told.value.hint) == (5, "wait until it ends; what runs there: invoke ps")
+    file = "--inventory inventories/example-mi355x.yaml"
+    hint = f"see it: invoke ps {file}   ·   if it is dead: invoke reap {file}"
+    assert (told.value.exit_code, told.value.hint) == (5, hint)
     world.nodes[FIRST].boxes["fleet-1"].state = "exited"
     with pytest.raises(PreflightError, match="has containers here"):
         preflight(world.session, world.plan)

@@ -9,6 +9,7 @@ import pytest
 
 from fleet import probes
 from fleet.docker import Container
+from fleet.probes import Holder
 
 
 def run(probe: probes.Probe):
@@ -179,3 +180,52 @@ def test_facts_for_real():
 def test_an_offset_within_the_error_of_its_measurement_is_none() -> None:
     assert probes.lead(0.004, 0.005) == probes.lead(-0.005, 0.005) == probes.lead(None, 0.0) == 0.0
     assert (probes.lead(-2.0, 0.005), probes.lead(0.006, 0.005)) == (-2.0, 0.006)
+
+
+CONTAINER = "ab" * 32
+NAMED = f"""LISTEN 0 128 0.0.0.0:22 0.0.0.0:*
+LISTEN 0 5 [::]:8010 [::]:* users:(("python3",pid=321,fd=4),("python3",pid=322,fd=4))
+LISTEN 0 5 *:9000 *:* users:(("nc",pid=77,fd=3))
+cgroup 321 {CONTAINER}
+cgroup 77
+"""
+
+
+def test_who_listens_on_a_port() -> None:
+    found = probes.holders().parse(0, NAMED, "")
+    assert found == {
+        8010: Holder(program="python3", pid=321, container=CONTAINER),
+        9000: Holder(program="nc", pid=77),
+    }
+    web = Container(id=CONTAINER, name="web", image="nginx", state="running", status="Up")
+    assert found[8010].said([web]) == "container web (a stranger's)"
+    assert found[8010].said([web.model_copy(update={"labels": {"run": "r1"}})]) == "container web (run r1)"
+    assert (found[9000].said([web]), Holder().said([web])) == ("nc (pid 77)", "")
+    assert probes.holders().parse(127, "", "ss: not found") == {}
+    assert probes.holders(("sudo", "-n")).argv[-2:] == ("sudo", "-n")
+
+
+def test_who_has_gpu_memory() -> None:
+    """Rows as the two scripts print them: no machine here has a GPU, so the kernel's and nvidia-smi's part is written
+    from their documentation."""
+    found = probes.ROCM_HOLDERS.parse(
+        0, f"812 154618822656 python3 {CONTAINER}\n813 0 idle\n900 4096\nNo devices\n", ""
+    )
+    assert found == (Holder(pid=812, program="python3", container=CONTAINER), Holder(pid=900))
+    web = Container(id=CONTAINER, name="web", image="nginx", state="running", status="Up")
+    assert probes.held_by(found, [web]) == " by container web (a stranger's), a process (pid 900)"
+    assert probes.held_by(found[:1], []) == " by python3 (pid 812)"
+    assert probes.held_by((), []) == ""
+
+
+def test_the_script_for_gpu_memory_reads_what_the_driver_writes(tmp_path: Path) -> None:
+    """A folder like /sys/class/kfd/kfd/proc: one folder a process, in it vram_<gpu> with bytes."""
+    for pid, values in {"1": ("700", "300"), "999999999": ("0", "0")}.items():
+        (tmp_path / pid).mkdir()
+        for number, value in enumerate(values):
+            (tmp_path / pid / f"vram_{number}").write_text(f"{value}\n")
+    script = probes.ROCM_HOLDERS.argv[2].replace("/sys/class/kfd/kfd/proc", str(tmp_path))
+    done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True)
+    (row, _) = done.stdout.splitlines()
+    assert row.split()[:2] == ["1", "1000"]
+    assert [one.pid for one in probes.ROCM_HOLDERS.parse(0, done.stdout, "")] == [1]

@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 from fleet.errors import HostError, Unreachable, UsageError
+from fleet.hosts.fake import in_turn
 from fleet.session import Machine
 from fleet.stages import collect, teardown
 from fleet.stages.deployment import Deployment
-from tests.world import RUN, Box, World
+from tests.world import GB, IDLE, RUN, Box, World
 
 FIRST, SECOND = "mi355x-01", "mi355x-02"
 
@@ -67,12 +68,46 @@ def test_a_log_that_does_not_come_is_a_problem_and_leaves_no_half_file(world: Wo
 def test_the_router_goes_first_then_the_rest_then_the_scratch_folder(world: World, up: Deployment) -> None:
     router, prefill = world.box("router").id, world.box("prefill0").id
     assert teardown.teardown(up) == []
-    done = [line for line in world.nodes[FIRST].lines if line.split()[:2] != ["docker", "ps"]]
+    asked = [line.split()[:2] for line in world.nodes[FIRST].lines]
+    assert asked.index(["ss", "-Hltn"]) > asked.index(["rm", "-rf"]), "ports are looked at when all is gone"
+    done = world.nodes[FIRST].asked("docker (stop|rm)|^rm")
     assert done[-5:] == [
         f"docker stop {router}", f"docker rm {router}", f"docker stop {prefill}", f"docker rm {prefill}",
         f"rm -rf /data/fleet/{RUN}",
     ]  # fmt: skip
     assert [node.boxes for node in world.nodes.values()] == [{}, {}, {}, {}]
+
+
+def test_a_port_that_does_not_come_back_is_a_problem_that_names_its_holder(
+    world: World, up: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(teardown, "PORT_SECONDS", 0.0)
+    world.nodes[SECOND].ports = {8020, 22}
+    (problem,) = teardown.teardown(up)
+    assert problem.what == "port 8020 (decode0) is still held by nc (pid 77)"
+    assert problem.hint.startswith("who:  ssh ")
+    assert world.nodes[SECOND].boxes == {}
+    (again,) = teardown.teardown(up)
+    assert again.what == problem.what, "twice is as good as once"
+
+
+def test_gpu_memory_that_does_not_come_back_is_a_problem(
+    world: World, up: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(teardown, "GPU_SECONDS", 0.0)
+    world.nodes[SECOND].gpus = IDLE.replace(f"card3 {GB}", f"card3 {144 * GB}")
+    (problem,) = teardown.teardown(up)
+    assert str(problem) == f"{SECOND}: GPU memory in use: card3 50% although our containers are gone"
+
+
+def test_ports_and_gpus_that_come_back_late_are_waited_for(
+    world: World, up: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(teardown, "LOOK", 0.01)
+    late = in_turn("LISTEN 0 9 *:8020 *:*\n", "LISTEN 0 9 *:8020 *:*\n", "")
+    world.nodes[SECOND].first = [(["ss", "-Hltn"], late)]
+    assert teardown.teardown(up) == []
+    assert len(world.nodes[SECOND].asked("ss -Hltn$")) == 3
 
 
 def test_only_our_labels_of_this_run_and_arm(world: World, up: Deployment) -> None:

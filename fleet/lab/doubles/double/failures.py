@@ -14,6 +14,7 @@
     no-kv-params          prefill answers without kv_transfer_params
     fail-transfer=N       the Nth KV transfer that a prefill serves fails
     print-environment     logs its variables when it starts, as programs do that are being debugged
+    ignore-term           SIGTERM and SIGINT do nothing, as in a process that hangs in a driver
 
 Requests are counted from 1 over completions of this process, a warm-up or a prefill as much as any.
 """
@@ -37,6 +38,7 @@ KNOWN = {
     "no-kv-params": False,
     "fail-transfer": True,
     "print-environment": False,
+    "ignore-term": False,
 }
 
 

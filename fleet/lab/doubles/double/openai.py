@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
 import time
 from collections.abc import Coroutine
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from double.failures import Failures
 from double.http import Exchange, Request
 
 FRAME = "<｜Assistant｜>"
@@ -139,8 +141,9 @@ class Writer:
 async def until_told(work: Coroutine[Any, Any, int]) -> int:
     """The work's result, or 0 as soon as the process is told to stop."""
     loop, told = asyncio.get_running_loop(), asyncio.Event()
+    deaf = "ignore-term" in Failures(os.environ.get("FLEET_DOUBLE_FAIL", ""))
     for sign in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(sign, told.set)
+        loop.add_signal_handler(sign, (lambda: None) if deaf else told.set)
     task, stop = asyncio.ensure_future(work), asyncio.ensure_future(told.wait())
     await asyncio.wait([task, stop], return_when=asyncio.FIRST_COMPLETED)
     return task.result() if task.done() else 0

@@ -1,0 +1,544 @@
+"""Leases: the script as it runs on a node, who may replace whose, what is told, what happens to the one who loses."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from fleet.errors import HostError, LeaseHeld, Unreachable
+from fleet.hosts.local import Local
+from fleet.model import lease as text
+from fleet.model.lease import Answer, Claim, Lease
+from fleet.results.store import RunFolder
+from fleet.session import owner
+from fleet.stages import lease as leases
+from fleet.stages import preflight, reaper, sweep, watch
+from fleet.stages.lease import Wish, held
+from fleet.stages.road import Road
+from tests.world import RUN, Box, World, a_plan
+
+FIRST, SECOND = "mi355x-01", "mi355x-02"
+HERE = datetime(2026, 11, 30, 20, 0, tzinfo=UTC)
+THEIRS = Claim(owner='ops2@bastion "token":"aa"', host="bastion", run="20261130-185000-c01d22", token="b0" * 16, pid=7,
+               process="elsewhere/1")  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sweep, "EVERY", 0.01)
+    monkeypatch.setattr(watch, "EVERY", 0.01)
+    monkeypatch.setattr(leases, "EVERY", 0.05)
+    monkeypatch.setattr(leases, "LOOK", 0.05)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "lease"
+
+
+def run(folder: Path, *words: object, clock: int = 0, **options: object) -> Answer:
+    """The script in a folder of the test; clock: seconds that this node's clock is ahead."""
+    argv = text.argv(*words, **options)  # type: ignore[arg-type]
+    argv = [str(folder) if word == text.FOLDER else word for word in argv]
+    argv[2] = argv[2].replace("$(date +%s)", f"$(($(date +%s) + {clock}))")
+    return text.parse(Local().run(argv).out)
+
+
+def mine(**other: object) -> Claim:
+    return leases.claim("20261130-r").model_copy(update=other)
+
+
+# ---------------------------------------------------------------------- the script
+
+
+def test_a_free_node_is_taken_and_says_by_whom_until_when(folder: Path) -> None:
+    got = run(folder, "take", claim=THEIRS, longest=3600)
+    assert (got.word, got.lease) == ("taken", None)
+    seen = run(folder, "look")
+    assert seen.lease is not None
+    assert (seen.word, seen.live) == ("held", seen.lease)
+    assert seen.lease.model_dump(exclude={"since", "renewed", "expires", "ends"}) == THEIRS.model_dump()
+    assert seen.lease.since == seen.lease.renewed == got.now
+    assert (seen.lease.expires, seen.lease.ends) == (got.now + 60, got.now + 3600)
+
+
+def test_the_folder_and_the_file_serve_every_user_whatever_the_umask(folder: Path) -> None:
+    before = os.umask(0o077)
+    try:
+        run(folder, "take", claim=THEIRS, longest=3600)
+    finally:
+        os.umask(before)
+    assert oct(folder.stat().st_mode & 0o7777) == "0o777"
+    assert [(one.name, oct(one.stat().st_mode & 0o777)) for one in folder.iterdir()] == [("lease.json", "0o644")]
+
+
+def test_a_live_lease_is_not_taken_renewed_or_released_by_another_token(folder: Path) -> None:
+    run(folder, "take", claim=THEIRS, longest=3600)
+    for verb, word in (("take", "held"), ("renew", "other"), ("release", "other")):
+        got = run(folder, verb, claim=mine(), longest=3600)
+        assert got.word == word
+        assert got.lease is not None
+        assert got.lease.token == THEIRS.token
+
+
+def test_a_renewal_moves_the_end_and_keeps_since(folder: Path) -> None:
+    got = run(folder, "take", claim=THEIRS, longest=100)
+    assert run(folder, "renew", claim=THEIRS, longest=100, since=got.now, clock=30).word == "renewed"
+    seen = run(folder, "look").lease
+    assert seen is not None
+    assert (seen.since, seen.ends) == (got.now, got.now + 100)
+    assert seen.renewed - got.now in range(30, 35)
+    assert seen.expires == seen.renewed + 60
+    run(folder, "renew", claim=THEIRS, longest=100, since=got.now, clock=90)
+    seen = run(folder, "look").lease
+    assert seen is not None
+    assert seen.expires == got.now + 100, "never later than the end at the latest"
+
+
+def test_one_that_is_not_renewed_is_over_by_the_nodes_own_clock(folder: Path) -> None:
+    run(folder, "take", claim=THEIRS, longest=3600)
+    assert run(folder, "take", claim=mine(), longest=3600, clock=58).word == "held"
+    got = run(folder, "take", claim=mine(), longest=3600, clock=61)
+    assert got.word == "expired"
+    assert got.lease is not None
+    assert (got.lease.run, got.live) == (THEIRS.run, None)
+    assert run(folder, "renew", claim=THEIRS, longest=3600).word == "other"
+
+
+def test_only_the_lease_that_was_seen_is_replaced(folder: Path) -> None:
+    run(folder, "take", claim=THEIRS, longest=3600)
+    assert run(folder, "take", claim=mine(), longest=9, instead=["c0" * 16]).word == "held"
+    assert run(folder, "take", claim=mine(), longest=9, instead=["c0" * 16, THEIRS.token]).word == "instead"
+
+
+def test_release_and_then_nothing(folder: Path) -> None:
+    assert run(folder, "look").word == "absent"
+    assert run(folder, "release", claim=THEIRS).word == "absent"
+    run(folder, "take", claim=THEIRS, longest=3600)
+    assert run(folder, "release", claim=THEIRS).word == "released"
+    assert list(folder.iterdir()) == []
+    assert run(folder, "renew", claim=THEIRS, longest=3600).word == "absent"
+
+
+@pytest.mark.parametrize("content", ["", "{", '{"token":"zz"}\n', "\0\xff\n"])
+def test_a_damaged_lease_holds_nobody_up(folder: Path, content: str) -> None:
+    folder.mkdir(mode=0o777)
+    (folder / "lease.json").write_text(content)
+    assert run(folder, "look").live is None
+    assert run(folder, "take", claim=THEIRS, longest=3600).word in ("taken", "expired")
+
+
+def test_of_twenty_who_ask_at_once_one_gets_it(folder: Path) -> None:
+    got: list[str] = []
+
+    def ask(number: int) -> None:
+        got.append(run(folder, "take", claim=mine(token=f"{number:032x}"), longest=3600).word)
+
+    threads = [threading.Thread(target=ask, args=(number,)) for number in range(20)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(got) == ["held"] * 19 + ["taken"]
+
+
+@pytest.mark.parametrize("kind", ["link", "file"])
+def test_a_folder_that_is_none_is_refused(folder: Path, tmp_path: Path, kind: str) -> None:
+    folder.symlink_to(tmp_path) if kind == "link" else folder.write_text("x")
+    argv = [str(folder) if word == text.FOLDER else word for word in text.argv("take", claim=THEIRS, longest=9)]
+    got = Local().run(argv, check=False)
+    assert (got.code, "is not a folder that this user may write to" in got.err) == (73, True)
+    assert not (tmp_path / "lease.json").exists()
+
+
+@pytest.mark.parametrize("said", ["", "taken", "stolen 12\n", "held x\n"])
+def test_what_is_no_answer_is_none(said: str) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        text.parse(said)
+
+
+# ---------------------------------------------------------------------- words
+
+
+def test_whose_a_node_is_by_our_clock() -> None:
+    now = 1_000_000  # the node's clock is wrong by years
+    lease = Lease(owner="ops2@bastion", host="b", run="20261130-1850-c01d22", token="t", since=now - 4200,
+                  renewed=now - 4, expires=now + 56, ends=now + 10800)  # fmt: skip
+    assert text.taken("mi355x-02", lease, now, HERE) == (
+        "mi355x-02 is leased by ops2@bastion for run 20261130-1850-c01d22 since 18:50, renewed 4 s ago, "
+        "ends 23:00 at the latest"
+    )
+    assert text.clock(HERE, now, now + 5 * 3600) == "2026-12-01 01:00"
+    assert text.clock(HERE, now, 10**30), "nonsense is no traceback"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"), [(-3, "0 s"), (4, "4 s"), (119, "119 s"), (600, "10 min"), (7300, "2 h"), (400000, "5 days")]
+)
+def test_ages(seconds: int, said: str) -> None:
+    assert text.age(seconds) == said
+
+
+# ---------------------------------------------------------------------- who may replace whose
+
+
+def put(world: World, node: str, claim: Claim, **options: object) -> None:
+    got = world.nodes[node].lease(text.argv("take", claim=claim, longest=7200, **options))  # type: ignore[arg-type]
+    assert got.ok, got.err
+
+
+def on(world: World, node: str) -> Lease | None:
+    return text.parse(world.nodes[node].lease(text.argv("look")).out).live
+
+
+def test_all_nodes_are_held_and_given_back() -> None:
+    world = World()
+    with held(world.session, [FIRST, SECOND], "20261130-r", longest=7200, wish=Wish()):
+        for node in (FIRST, SECOND):
+            lease = on(world, node)
+            assert lease is not None
+            assert (lease.owner, lease.run, lease.pid) == (owner(), "20261130-r", os.getpid())
+    assert (on(world, FIRST), on(world, SECOND)) == (None, None)
+
+
+def test_given_back_after_an_error_and_after_an_interrupt() -> None:
+    for error in (HostError("x"), KeyboardInterrupt()):
+        world = World()
+        with pytest.raises(type(error)), held(world.session, [FIRST], RUN, longest=9, wish=Wish()):
+            raise error
+        assert on(world, FIRST) is None
+
+
+def test_all_or_none() -> None:
+    world = World()
+    put(world, SECOND, THEIRS)
+    with pytest.raises(LeaseHeld) as told, held(world.session, [FIRST, SECOND], RUN, longest=9, wish=Wish()):
+        raise AssertionError
+    assert told.value.exit_code == 5
+    said = (
+        rf"{SECOND} is leased by ops2@bastion .* for run {THEIRS.run} since .*, renewed \d s ago, ends .* at the latest"
+    )
+    assert re.fullmatch(said, told.value.what)
+    assert told.value.hint == (
+        "wait: --wait   ·   see it: invoke leases --inventory inventories/example-mi355x.yaml   ·   "
+        "take it: --steal (their run will be stopped and keeps its finished points)"
+    )
+    assert on(world, FIRST) is None
+    theirs = on(world, SECOND)
+    assert theirs is not None
+    assert theirs.token == THEIRS.token
+
+
+@pytest.fixture
+def ended() -> Iterator[tuple[int, str]]:
+    """A process that was there, and which one it was."""
+    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    known = leases.process(process.pid)
+    assert known
+    process.communicate(b"\n")
+    return iter([(process.pid, known)])  # type: ignore[return-value]
+
+
+def test_a_lease_of_the_same_run_or_of_a_dead_process_of_ours_is_retaken_at_once(
+    ended: Iterator[tuple[int, str]],
+) -> None:
+    pid, process = next(ended)
+    for run_, claim, line in (
+        (RUN, mine(run=RUN, token="a1" * 16), None),
+        (RUN, mine(token="a2" * 16, pid=pid, process=process), f"its process {pid} has ended: taken over"),
+        (RUN, mine(token="a3" * 16, process=f"{leases._place()}/1"), "has ended: taken over"),
+    ):
+        world = World()
+        put(world, FIRST, claim)
+        with held(world.session, [FIRST], run_, longest=9, wish=Wish()):
+            lease = on(world, FIRST)
+            assert lease is not None
+            assert lease.run == RUN
+        told = [text_ for stage, _, text_, done in world.told.hosts if stage == "lease" and done]
+        assert [bool(line and line in one) for one in told] == [True] * bool(line)
+
+
+def test_a_live_process_of_ours_and_a_process_elsewhere_hold_their_node(ended: Iterator[tuple[int, str]]) -> None:
+    pid, process = next(ended)
+    for claim in (
+        mine(),
+        mine(owner="other@here", pid=pid, process=process),
+        mine(host="elsewhere", pid=pid, process=process),
+        mine(pid=pid, process=f"another-boot/{process}"),
+    ):
+        world = World()
+        put(world, FIRST, claim)
+        with pytest.raises(LeaseHeld), held(world.session, [FIRST], RUN, longest=9, wish=Wish()):
+            pass
+
+
+def test_waiting_says_for_whom_once_and_goes_on_when_they_leave() -> None:
+    world = World()
+    put(world, SECOND, THEIRS)
+
+    def leave() -> None:
+        while not any("waiting" in line for line in world.told.lines):
+            time.sleep(0.01)
+        world.nodes[SECOND].lease(text.argv("release", claim=THEIRS))
+
+    thread = threading.Thread(target=leave)
+    thread.start()
+    with held(world.session, [FIRST, SECOND], RUN, longest=9, wish=Wish(wait=True)):
+        assert on(world, SECOND)
+    thread.join()
+    (line,) = world.told.lines
+    assert re.fullmatch(rf"  waiting    {SECOND} is leased by .* since .*; \^C leaves", line)
+
+
+def test_a_stolen_node_is_waited_for_until_their_containers_have_stopped() -> None:
+    world = World()
+    put(world, SECOND, THEIRS)
+    box = Box("fleet-x", labels={"run": THEIRS.run, "owner": THEIRS.owner})
+    world.nodes[SECOND].boxes["fleet-x"] = box
+
+    def stop() -> None:
+        while not world.told.lines:
+            time.sleep(0.01)
+        box.end(0)
+
+    thread = threading.Thread(target=stop)
+    thread.start()
+    with held(world.session, [SECOND], RUN, longest=9, wish=Wish(steal=True)):
+        assert box.state == "exited"
+        lease = on(world, SECOND)
+        assert lease is not None
+        assert lease.run == RUN
+    thread.join()
+    ((_, node, said, _),) = [one for one in world.told.hosts if one[0] == "lease"]
+    assert node == SECOND
+    assert re.fullmatch(
+        rf"taken from run {THEIRS.run} of .* \(there for \d s, renewed \d s ago\): it will be stopped", said
+    )
+    assert world.nodes[SECOND].asked("docker (stop|rm|kill)") == []
+
+
+def test_their_run_that_does_not_stop_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leases, "GIVEN_UP_SECONDS", 0.1)
+    world = World()
+    put(world, SECOND, THEIRS)
+    world.nodes[SECOND].boxes["fleet-x"] = Box("fleet-x", labels={"run": THEIRS.run, "owner": THEIRS.owner})
+    said = f"{SECOND}: run {THEIRS.run} of .* has not stopped: fleet-x"
+    wish = Wish(steal=True)
+    with pytest.raises(HostError, match=said) as told, held(world.session, [SECOND], RUN, longest=9, wish=wish):
+        pass
+    assert f"invoke down --run {THEIRS.run}" in told.value.hint
+    assert on(world, SECOND) is None
+
+
+# ---------------------------------------------------------------------- losing it
+
+
+def steal(world: World, node: str) -> None:
+    lease = on(world, node)
+    assert lease is not None
+    put(world, node, THEIRS, instead=[lease.token])
+
+
+def until(world: World) -> LeaseHeld:
+    end = time.monotonic() + 10
+    while time.monotonic() < end:
+        try:
+            world.session.go_on()
+        except LeaseHeld as lost:
+            return lost
+        time.sleep(0.01)
+    raise AssertionError("nothing was lost")
+
+
+def test_a_stolen_lease_stops_the_work_says_by_whom_and_is_not_given_back() -> None:
+    world = World()
+    with held(world.session, [FIRST, SECOND], RUN, longest=9000, wish=Wish(), kept=lambda: "2 points kept"):
+        steal(world, SECOND)
+        lost = until(world)
+    assert lost.exit_code == 5
+    assert re.match(rf"the lease of {SECOND} was taken by ops2@bastion .* for run {THEIRS.run}: ", lost.what)
+    assert lost.head.endswith("this run was stopped; 2 points kept")
+    theirs = on(world, SECOND)
+    assert theirs is not None
+    assert theirs.token == THEIRS.token
+    assert on(world, FIRST) is None
+    world.session.go_on()
+
+
+def test_before_containers_are_started_it_is_asked_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who takes a node waits for containers that run there, and cannot for those to come."""
+    monkeypatch.setattr(leases, "EVERY", 3600.0)
+    world = World()
+    with held(world.session, [FIRST], RUN, longest=9000, wish=Wish()) as hold:
+        hold.check()
+        steal(world, FIRST)
+        with pytest.raises(LeaseHeld, match="was taken by"):
+            hold.check()
+
+
+def test_a_renewal_that_does_not_come_through_is_told_once_and_no_loss() -> None:
+    world = World()
+    with held(world.session, [FIRST], RUN, longest=9000, wish=Wish()) as hold:
+        world.nodes[FIRST].first = [(lambda argv: "fleet-lease" in argv, Unreachable("no route", where=FIRST))]
+        hold.renew()
+        hold.renew()
+        world.session.go_on()
+        world.nodes[FIRST].first = []
+        hold.renew()
+        world.session.go_on()
+    (line,) = world.told.lines
+    assert line == f"  lease      {FIRST}: not renewed (no route); asked again every 0 s"
+
+
+def test_a_node_that_cannot_be_leased_is_told_after_what_preflight_says() -> None:
+    world = World()
+    world.nodes[SECOND].first = [(lambda argv: "fleet-lease" in argv, (73, "", "x is not a folder\n"))]
+    with held(world.session, [FIRST, SECOND], RUN, longest=9, wish=Wish()):
+        preflight.preflight(world.session, world.plan)
+        with pytest.raises(HostError, match=f"{SECOND}: the lease cannot be used: x is not a folder"):
+            world.session.go_on()
+    assert on(world, FIRST) is None
+
+
+# ---------------------------------------------------------------------- the whole road
+
+
+def a_road(tmp_path: Path) -> tuple[World, Road]:
+    world = World(a_plan("1p1d-mtp3", (4, 8)))
+    folder = RunFolder(tmp_path / RUN)
+    folder.path.mkdir()
+    return world, Road(world.session, world.plan, folder)
+
+
+def test_a_sweep_holds_its_nodes_and_gives_them_back(tmp_path: Path) -> None:
+    world, made = a_road(tmp_path)
+    seen: list[str] = []
+    usual = world.client_ends
+
+    def ends(node: object, box: Box) -> None:
+        seen.extend(lease.run for lease in (on(world, FIRST), on(world, SECOND)) if lease)
+        usual(node, box)  # type: ignore[arg-type]
+
+    world.client_ends = ends  # type: ignore[method-assign]
+    assert made.go() == 0
+    assert seen == [RUN] * 4
+    assert (on(world, FIRST), on(world, SECOND)) == (None, None)
+
+
+def test_a_taken_node_is_told_before_any_container_is_looked_at(tmp_path: Path) -> None:
+    world, made = a_road(tmp_path)
+    put(world, FIRST, THEIRS)
+    with pytest.raises(LeaseHeld):
+        made.go()
+    assert all(node.asked("docker") == [] for node in world.nodes.values())
+    assert "is leased by" in made.folder.summary_text.read_text()
+
+
+def test_a_sweep_whose_node_is_stolen_stops_keeps_points_and_clears_up(tmp_path: Path) -> None:
+    world, made = a_road(tmp_path)
+    usual = world.client_ends
+
+    def ends(node: object, box: Box) -> None:
+        if box.labels["point"].endswith("c4"):
+            usual(node, box)  # type: ignore[arg-type]
+        elif (lease := on(world, FIRST)) and lease.run == RUN:
+            steal(world, FIRST)
+
+    world.client_ends = ends  # type: ignore[method-assign]
+    with pytest.raises(LeaseHeld, match="was taken by") as told:
+        made.go()
+    assert f"1 finished point kept in {made.folder.path}" in str(told.value)
+    done, stopped = made.folder.records()
+    assert (done.state, done.valid, stopped.state) == ("done", True, "incomplete")
+    assert any("was taken by" in reason for reason in stopped.verdict.reasons)
+    assert [name for node in world.nodes.values() for name in node.boxes] == []
+    assert made.folder.log("1p1d-mtp3", "decode0").exists()
+
+
+# ---------------------------------------------------------------------- leases, reap
+
+
+def test_what_the_nodes_say_of_their_leases(ended: Iterator[tuple[int, str]]) -> None:
+    pid, process = next(ended)
+    world = World()
+    names = world.session.names
+    put(world, names[0], THEIRS)
+    put(world, names[1], mine(pid=pid, process=process))
+    world.nodes[names[2]].first = [(lambda argv: True, Unreachable("gone", where=names[2]))]
+    nodes, errors = leases.leases(world.session)
+    assert [(node.host, node.state) for node in nodes] == [(names[0], "live"), (names[1], "dead"), (names[3], "free")]
+    assert [str(error) for error in errors] == [f"{names[2]}: gone"]
+    told = json.loads(json.dumps(nodes[0].to_json()))
+    assert (told["lease"]["owner"], told["state"]) == (THEIRS.owner, "live")
+    assert leases.live(nodes).keys() == {THEIRS.run}
+
+
+DEAD = "20261129-100000-k-abcdef"
+
+
+def test_reap_removes_what_is_dead_after_its_logs_and_names_the_rest(tmp_path: Path) -> None:
+    world = World()
+    one, two = world.nodes[FIRST], world.nodes[SECOND]
+    put(world, FIRST, THEIRS)
+    put(world, SECOND, mine(run=DEAD, process=f"{leases._place()}/1"))
+    for name, run_ in (("a", DEAD), ("b", THEIRS.run), ("c", "20261129-110000-locked")):
+        one.boxes[name] = Box(name, labels={"run": run_, "owner": "x@y"})
+    two.boxes["d"] = Box("d", labels={"run": DEAD, "owner": "x@y"})
+    one.boxes["web"] = Box("web", image="nginx")
+    one.folders = [DEAD, THEIRS.run, "lost+found", "models"]
+    locked = tmp_path / "20261129-110000-locked" / ".lock"
+    locked.parent.mkdir()
+    kept: list[str] = []
+    with subprocess.Popen(["flock", str(locked), "-c", "echo; read x"], stdin=-1, stdout=-1) as holder:
+        assert holder.stdout
+        holder.stdout.readline()
+        plan = reaper.reap(world.session, tmp_path, lambda m, c: kept.append(c.name), look=True)
+        assert (kept, sorted(one.boxes)) == ([], ["a", "b", "c", "web"])
+        found = reaper.reap(world.session, tmp_path, lambda m, c: kept.append(c.name))
+        holder.communicate(b"\n")
+    assert plan == found
+    assert sorted(kept) == ["a", "d"]
+    assert (sorted(one.boxes), sorted(two.boxes)) == (["b", "c", "web"], [])
+    assert one.asked("^rm ") == [f"rm -rf /data/fleet/{DEAD}"]
+    assert found.done[FIRST] == [f"run {DEAD}: a", f"scratch folder of {DEAD}"]
+    assert found.done[SECOND] == [f"run {DEAD}: d", f"dead lease of run {DEAD} of {owner()}"]
+    assert sorted(found.left) == [
+        f"1 container of strangers on {FIRST}",
+        f"run 20261129-110000-locked of x@y on {FIRST} (a process here drives it)",
+        f"run {THEIRS.run} of x@y on {FIRST} (leased, driven from bastion)",
+    ]
+    one.folders = []
+    again = reaper.reap(world.session, tmp_path, lambda m, c: kept.append(c.name))
+    assert (again.done[SECOND], again.errors) == ([], [])
+    assert again.done[FIRST] == ["run 20261129-110000-locked: c"], "nobody holds its lock any more"
+
+
+def test_reap_does_what_it_can_where_a_host_is_lost_or_a_log_does_not_come(tmp_path: Path) -> None:
+    world = World()
+    for name in (FIRST, SECOND):
+        world.nodes[name].boxes["a"] = Box("a", labels={"run": DEAD})
+    world.nodes[world.session.names[2]].first = [(lambda argv: True, Unreachable("gone", where="x"))]
+
+    def keep(machine: object, container: object) -> None:
+        if getattr(machine, "name", "") == FIRST:
+            raise HostError("no space", where=FIRST)
+
+    found = reaper.reap(world.session, tmp_path, keep)  # type: ignore[arg-type]
+    assert [str(error) for error in found.errors] == ["x: gone", f"{FIRST}: no space"]
+    assert list(world.nodes[FIRST].boxes) == ["a"]
+    assert found.done[SECOND] == [f"run {DEAD}: a"]
+
+
+@pytest.mark.parametrize(("run_", "safe"), [("../../etc", "_.._etc"), ("a/b", "a_b"), ("", "unnamed"), (RUN, RUN)])
+def test_a_label_is_no_path(run_: str, safe: str) -> None:
+    assert reaper.plain(run_) == safe
