@@ -61,7 +61,7 @@ class Patience:
     def _left(self) -> str:
         left = self.total - self.done
         if left <= 0:
-            return f"all {self.total} requests were served and the client does not end"
+            return f"{counted(self.total, 'request')} served and the client does not end"
         return f"{left} of {counted(self.total, 'request')} hung"
 
     def _began(self, number: int) -> float:
