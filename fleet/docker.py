@@ -216,6 +216,24 @@ def events_argv(run: str, since: float, until: float) -> list[str]:
     return ["docker", "events", *filters, *times, "--format", "{{json .}}"]
 
 
+def cpu_argv(name: str) -> list[str]:
+    return ["docker", "top", name, "-eo", "pid,time"]
+
+
+def parse_cpu(out: str) -> str:
+    """The processes of a container with the CPU time of each: the same text as long as none uses any."""
+    return " ".join(sorted("=".join(line.split()) for line in out.splitlines()[1:]))
+
+
+def watch_argv(run: str, arm: str, since: float) -> list[str]:
+    """All that can happen to the containers of an arm, from a time of the host's clock on, without an end."""
+    events = ("die", "oom", "pause", "destroy")
+    labels = (f"label={PREFIX}.run={run}", f"label={PREFIX}.arm={arm}")
+    kinds = ["type=container", *labels, *(f"event={event}" for event in events)]
+    filters = [part for kind in kinds for part in ("--filter", kind)]
+    return ["docker", "events", *filters, "--since", f"{since:.6f}", "--format", "{{json .}}"]
+
+
 def stops_argv(id: str, seconds: float) -> list[str]:
     """The signals that a container was sent in these last seconds, by its host's clock."""
     filters = [part for kind in (f"container={id}", "event=kill") for part in ("--filter", kind)]
@@ -290,11 +308,15 @@ class State(Model):
 
 
 class Event(Model):
-    """A container was started or has ended. `code`: its exit code, if it has; `time`: seconds since 1970 there."""
+    """Something happened to a container. `code`: its exit code, if it has ended; `time`: seconds since 1970 there.
+
+    action: docker's word, such as start, die, oom, pause or destroy.
+    """
 
     container: Container
     time: float
     code: int | None = None
+    action: str = ""
 
 
 class Image(Model):
@@ -458,7 +480,9 @@ def _event(row: dict[str, Any]) -> Event:
         status="",
         labels=_ours(facts),
     )
-    return Event(container=container, time=int(row["timeNano"]) / 1e9, code=int(code) if ended and code else None)
+    time = int(row["timeNano"]) / 1e9
+    action = str(row.get("Action", ""))
+    return Event(container=container, time=time, code=int(code) if ended and code else None, action=action)
 
 
 def _time(text: str) -> str:

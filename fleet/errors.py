@@ -13,7 +13,7 @@
     │   └── CommandFailed         3   a remote command ended with a code that was not allowed
     ├── LabError                  3   the lab on this machine cannot be made, or a node of it does not do what it should
     ├── PreflightError            3   hosts answer, but the plan cannot run on them: all reasons at once
-    ├── ServiceDied               4   a serving container ended
+    ├── ServiceDied               4   a serving container ended, or its host or its Docker engine was lost
     ├── NotReady                  4   services run, and did not answer or come to rest before the deadline
     ├── LeaseHeld                 5   someone else has the node
     └── Interrupted             130   ^C

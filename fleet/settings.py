@@ -46,8 +46,8 @@ class Timeouts(Model):
 
     stage_within: one image or model to one host. ready_within: from the start of an arm's containers to the first
     completion of every pair. request_within: the least that one request of a load is given; more, where requests are
-    slow. point_within: one point, warm-ups included. rest_within: from the end of a load that was
-    cut short to servers with no request under way.
+    slow. point_within: one point, warm-ups included. rest_within: from the end of a load that was cut short to servers
+    with no request under way. stalled_after: silence of a starting server that uses no CPU.
     """
 
     connect: Duration = 10.0
@@ -57,6 +57,7 @@ class Timeouts(Model):
     request_within: Duration = 300.0
     point_within: Duration = 7200.0
     rest_within: Duration = 600.0
+    stalled_after: Duration = 600.0
 
     def longest(self, images: int, arms: int, points: int) -> float:
         """Seconds that a sweep takes at most: every step as long as it may, and an hour for all else."""

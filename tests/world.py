@@ -185,7 +185,7 @@ class Node:
             return self.world.http(argv[-2], int(argv[-1]), stdin)
         if argv[0] == "cat":
             return self.written.get(argv[1], 1)
-        if argv[0] in ("mkdir", "rm"):
+        if argv[0] in ("mkdir", "rm", "true"):
             return 0
         if argv[0] == "ls":
             return "\n".join(self.folders)
@@ -236,7 +236,7 @@ class Node:
             return verb[argv[0]](argv[1:])
         if argv[0] == "info":
             return json.dumps({"DockerRootDir": "/var/lib/docker", "ServerVersion": "27.3"})
-        return {"version": "27.3\n", "exec": "atom 0.4\n", "tag": ""}[argv[0]]
+        return {"top": "PID TIME\n1 00:00:01\n", "version": "27.3\n", "exec": "atom 0.4\n", "tag": ""}[argv[0]]
 
     def _image(self, argv: list[str]) -> Any:
         tag = argv[-1]
@@ -294,6 +294,8 @@ class Node:
         return 0
 
     def _events(self, argv: list[str]) -> str:
+        if not any(part.startswith("container=") for part in argv):
+            return ""
         box = self._box(next(part for part in argv if part.startswith("container=")).removeprefix("container="))
         return '{"Action":"kill","Actor":{"Attributes":{"signal":"15"}}}\n' if box and box.stopped else ""
 

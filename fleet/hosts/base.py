@@ -19,6 +19,9 @@ Argv = Sequence[str]
 GRACE = 1.0
 """Seconds a call may overrun its timeout: the answer of a command that the host itself has just ended is on its way."""
 
+REFUSED, MUTE, SILENT = "refused", "mute", "silent"
+"""How a machine does not greet: it resets the connection; it takes the connection and says nothing; nothing comes."""
+
 KILL_AFTER = 5
 """Seconds between the polite end of a command (SIGTERM) and the certain one (SIGKILL)."""
 
@@ -83,6 +86,13 @@ class Transport(Protocol):
 
     def get(self, path: str, sink: BinaryIO, *, timeout: float = 600.0) -> None:
         """Copy a remote file or folder here as an uncompressed tar stream."""
+        ...
+
+    def knock(self, seconds: float) -> str:
+        """Whether the machine greets on a connection of its own, made now: "" if so, else REFUSED, MUTE or SILENT.
+
+        Nobody logs in. seconds: for all of it.
+        """
         ...
 
     def ssh_line(self, argv: Argv = ()) -> str:

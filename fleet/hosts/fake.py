@@ -56,7 +56,7 @@ class Fake:
         give one command several answers in turn, use `in_turn(...)`.
     files: what put wrote and get finds, by path; `modes` has what put was told. A path names one file, or
         every file below it.
-    calls: what was asked, in order.
+    calls: what was asked, in order. greets: what `knock` says.
     """
 
     name: str
@@ -66,6 +66,7 @@ class Fake:
     calls: list[Asked] = field(default_factory=list)
     closed: bool = False
     cancelled: int = 0
+    greets: str = ""
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def run(self, argv: Argv, *, timeout: float = 30.0, stdin: bytes | None = None, check: bool = True) -> Outcome:
@@ -105,6 +106,9 @@ class Fake:
                 member = tarfile.TarInfo(posixpath.relpath(name, posixpath.dirname(path) or "."))
                 member.size = len(data)
                 archive.addfile(member, io.BytesIO(data))
+
+    def knock(self, seconds: float) -> str:
+        return self.greets
 
     def ssh_line(self, argv: Argv = ()) -> str:
         return f"ssh {self.name} {quoted(argv)}".rstrip()

@@ -48,6 +48,9 @@ class Bounded:
     def ssh_line(self, argv: Argv = ()) -> str:
         return self.inner.ssh_line(argv)
 
+    def knock(self, seconds: float) -> str:
+        return self.inner.knock(self._cap(seconds))
+
     def cancel(self) -> None:
         self.inner.cancel()
 

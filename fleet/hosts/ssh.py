@@ -37,6 +37,9 @@ from fleet.hosts.base import (
     CHUNK,
     GRACE,
     KILL_AFTER,
+    MUTE,
+    REFUSED,
+    SILENT,
     Argv,
     Calls,
     Deadline,
@@ -694,6 +697,30 @@ class SSH(Calls):
             return transport.get_remote_server_key()
         finally:
             transport.close()
+
+    def knock(self, seconds: float) -> str:
+        """See Transport.knock: sshd greets first, before anybody has proved anything."""
+        patience, sock = Deadline(seconds), None
+        try:
+            sock = self._door(seconds)
+            sock.settimeout(max(0.1, patience.left()))
+            return "" if sock.recv(1) else REFUSED
+        except (ConnectionError, EOFError):
+            return REFUSED
+        except (HostError, OSError, paramiko.SSHException):
+            return MUTE if sock is not None else SILENT
+        finally:
+            if sock is not None:
+                sock.close()
+
+    def _door(self, seconds: float) -> Any:
+        """A connection to this host's sshd, none of the pool's."""
+        route = self.route
+        if route.jumps:
+            return self._through(route)
+        if route.proxy_command:
+            return paramiko.ProxyCommand(route.proxy_command)
+        return socket.create_connection((route.host, route.port), seconds)
 
     def tunnel(self, host: str, port: int) -> paramiko.Channel:
         """A socket-like channel from this host to another one. Only for hosts that serve as a gateway."""

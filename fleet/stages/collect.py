@@ -34,7 +34,7 @@ def collect(deployment: Deployment) -> list[FleetError]:
                 continue
             _save(machine, deployment, client.name, client_log(deployment, client.labels.get("point", "")))
 
-    answers = deployment.session.each(deployment.hosts, act, timeout=LOG_SECONDS)
+    answers = deployment.session.each(deployment.reachable, act, timeout=LOG_SECONDS)
     return [answer for answer in answers.values() if isinstance(answer, FleetError)]
 
 

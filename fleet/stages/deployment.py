@@ -18,6 +18,7 @@ from fleet.plan import ArmPlan, Plan
 from fleet.results.store import RunFolder
 from fleet.routers import Router, router_for
 from fleet.session import Machine, Session, owner
+from fleet.stages.vigil import Vigil
 
 ANSWER_SECONDS = 10.0
 """How long a service may take to answer a question about itself."""
@@ -28,7 +29,7 @@ class Deployment:
     """clocks: seconds that the clock of each host is ahead of ours, 0 where nobody looked. images: the ID behind the
     arm's tag on each host, once it was read. taken: names that containers of somebody else had before ours could.
     adopted: names of containers of this run that an earlier process started, and that serve on. unsaved: by host, names
-    of containers whose logs could not be saved here: they are stopped and stay.
+    of containers whose logs could not be saved here: they are stopped and stay. vigil: what the arm's watcher heard.
     """
 
     session: Session
@@ -41,6 +42,7 @@ class Deployment:
     taken: set[str] = field(default_factory=set)
     adopted: set[str] = field(default_factory=set)
     unsaved: dict[str, set[str]] = field(default_factory=dict)
+    vigil: Vigil = field(default_factory=Vigil, compare=False)
 
     @classmethod
     def of(
@@ -70,6 +72,11 @@ class Deployment:
     def hosts(self) -> list[str]:
         """Machines with a seat of this arm, in the plan's order."""
         return list(dict.fromkeys(seat.host for seat in self.arm.placement.seats))
+
+    @property
+    def reachable(self) -> list[str]:
+        """The same without those that were lost."""
+        return [host for host in self.hosts if host not in self.vigil.lost]
 
     @property
     def engine(self) -> Engine:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from functools import partial
 
 from fleet import docker
 from fleet.docker import Image
 from fleet.errors import CommandFailed, FleetError, HostError
 from fleet.model.service import Service
 from fleet.session import Machine
-from fleet.stages import secret
+from fleet.stages import secret, watch
 from fleet.stages.deployment import Deployment, by_host
 
 NAME_TAKEN = "is already in use by container"
@@ -44,7 +45,9 @@ def start(deployment: Deployment, services: Sequence[Service]) -> None:
             deployment.session.progress.host("launch", machine.name, f"{service.name} {told}")
         _verify(machine, deployment, grouped[machine.name])
 
-    deployment.session.all(grouped, act, timeout=START_SECONDS * max(map(len, grouped.values())))
+    limit = START_SECONDS * max(map(len, grouped.values()))
+    everywhere = partial(deployment.session.all, grouped, act, timeout=limit)
+    watch.meanwhile(deployment, everywhere, look=watch.told)
 
 
 def _run(machine: Machine, deployment: Deployment, service: Service) -> None:

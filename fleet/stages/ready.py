@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from datetime import datetime
 from functools import partial
 
 from fleet import docker
@@ -12,10 +13,12 @@ from fleet.hosts.base import Deadline
 from fleet.model.check import Response
 from fleet.model.evidence import Counters
 from fleet.model.service import Service
+from fleet.results.pace import spoken as spoken_pace
 from fleet.session import Machine
-from fleet.stages import counters, watch
+from fleet.stages import counters, paces, watch
 from fleet.stages.deployment import ANSWER_SECONDS, Deployment, by_host, checks, spoken
 from fleet.stages.launch import start
+from fleet.stages.stall import Stall
 from fleet.stages.wait import NotYet, wait
 from fleet.words import counted, every
 
@@ -62,30 +65,41 @@ def answering(
 ) -> None:
     """Until every check of every service is answered well. watched: services whose end ends the wait."""
     waiting = {service.name: service for service in services}
+    last = {service.name: paces.before(deployment, service) for service in services}
+    stalls = {service.name: Stall() for service in services if service.kind == "server"}
+    began = f"{datetime.now():%H:%M}"
     progress = deployment.session.progress
 
     def look() -> bool | NotYet:
         watch.alive(deployment, watched)
-        reasons = _reasons(deployment, list(waiting.values()), deadline)
+        reasons = _reasons(deployment, list(waiting.values()), deadline, stalls)
         for name, why in reasons.items():
             host = waiting[name].host
             if why:
-                progress.host("ready", host, f"{name}: {why}, {deadline.spent():.0f} s")
+                waited = f"since {began} ({spoken_pace(deadline.spent())})"
+                progress.host("ready", host, f"waiting for {name} {waited}: {why}{last[name]}")
             else:
-                del waiting[name]
+                paces.keep(deployment, waiting.pop(name), deadline.spent())
                 progress.host("ready", host, f"{name} answers after {deadline.spent():.1f} s", done=True)
         return NotYet("; ".join(f"{name}: {reasons[name]}" for name in waiting)) if waiting else True
 
-    wait(look, what=", ".join(map(spoken, services)), within=deadline.left(), every=0.5, hint=LOGS)
+    looking = partial(watch.meanwhile, deployment, look, watched)
+    wait(looking, what=", ".join(map(spoken, services)), within=deadline.left(), every=0.5, hint=LOGS)
 
 
-def _reasons(deployment: Deployment, services: Sequence[Service], deadline: Deadline) -> dict[str, str]:
+def _reasons(
+    deployment: Deployment, services: Sequence[Service], deadline: Deadline, stalls: dict[str, Stall]
+) -> dict[str, str]:
     """Why each service is not ready yet, "" if it is. Raises HostError for a host that is lost."""
     grouped = by_host(services)
     most = max(len(own) for own in grouped.values())
 
     def act(machine: Machine) -> dict[str, str]:
-        return {one.name: _reason(machine, deployment, one, deadline) for one in grouped[machine.name]}
+        whys = {one.name: _reason(machine, deployment, one, deadline) for one in grouped[machine.name]}
+        for one in grouped[machine.name]:
+            if whys[one.name] and one.name in stalls:
+                stalls[one.name].look(machine, deployment, one)
+        return whys
 
     # Each service has its checks and a look into its log; all but one of the checks are answered at once.
     answers = deployment.session.all(grouped, act, timeout=4 * ANSWER_SECONDS * most)

@@ -29,7 +29,8 @@ from fleet.stages.rest import rest
 from fleet.stages.stage import stage
 from fleet.stages.sweep import run_point
 from fleet.stages.teardown import teardown
-from fleet.stages.watch import Deaths
+from fleet.stages.watch import Deaths, HostLost
+from fleet.stages.watcher import Watcher
 from fleet.words import counted
 
 VALID, NOT_ALL_VALID, DIED = 0, 1, 4
@@ -161,7 +162,7 @@ class Road:
             self.code = DIED
             self.notes.append(f"arm {arm.arm.name} ended early: {_headline(error)}")
             self.session.progress.line(self._obituary(deployment, error))
-            return not self.fail_fast
+            return not self.fail_fast and not isinstance(error, HostLost)
 
     @contextmanager
     def _up(self, deployment: Deployment) -> Iterator[None]:
@@ -171,7 +172,8 @@ class Road:
         """
         try:
             try:
-                yield
+                with Watcher(deployment):
+                    yield
             except Exception:
                 self._clear(deployment)
                 raise

@@ -7,11 +7,12 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from fleet import awake, docker
 from fleet.docker import Image
-from fleet.errors import FleetError, HostError, LeaseHeld, NotReady
+from fleet.errors import FleetError, HostError, LeaseHeld, NotReady, ServiceDied
 from fleet.model.evidence import Counters, Measurement
 from fleet.model.service import Service
 from fleet.patience import Patience
@@ -22,7 +23,7 @@ from fleet.results.judge import acceptance_length, judge
 from fleet.results.record import Evidence, Figures, Record, State, Verdict
 from fleet.session import Machine
 from fleet.stages import collect, counters, watch
-from fleet.stages.deployment import Deployment, by_host, spoken
+from fleet.stages.deployment import Deployment, by_host, checks, spoken
 from fleet.stages.launch import start
 from fleet.stages.teardown import STOP_SECONDS, ours
 from fleet.stages.wait import NotYet, wait
@@ -30,6 +31,12 @@ from fleet.stages.watch import Deaths
 
 EVERY = 1.0
 """Seconds between two looks at the containers and the counters while a load runs."""
+
+ROUTER_SECONDS = 2.0
+"""How long the router may take to say how many workers it sees, while a load runs."""
+
+SHORT_LOOKS = 3
+"""Looks in a row at which the router counts too few workers, until that ends the load."""
 
 SCAN_SECONDS = 120.0
 """For reading what all services of a host logged during a point."""
@@ -52,7 +59,9 @@ class Load:
 
     @property
     def deaths(self) -> tuple[str, ...]:
-        return tuple(map(str, self.error.deaths)) if isinstance(self.error, Deaths) else ()
+        if isinstance(self.error, Deaths):
+            return tuple(map(str, self.error.deaths))
+        return (self.error.what,) if isinstance(self.error, ServiceDied) else ()
 
 
 def run_point(deployment: Deployment, planned: PlannedPoint, images: dict[str, Image]) -> Record:
@@ -77,6 +86,7 @@ class PointRunner:
         self.machine = deployment.session.machine(planned.client.host)
         self.labelled = replace(deployment, labels=deployment.labels.model_copy(update={"point": self.point.id}))
         self.name = self.labelled.named(self.client)
+        self.short = 0
         self.log = collect.client_log(deployment, self.point.id)
         self.patience = Patience(
             total=self.point.prompts + self.point.warmups,
@@ -89,7 +99,7 @@ class PointRunner:
 
     def run(self) -> Record:
         started = datetime.now(UTC)
-        before = counters.settled(self.deployment)
+        before = watch.meanwhile(self.deployment, lambda: counters.settled(self.deployment))
         try:
             start(self.labelled, [self.client])
             load = self._load(before)
@@ -98,7 +108,7 @@ class PointRunner:
             raise
         except FleetError as problem:
             load = self._not_started(problem)
-        after = counters.settled(self.deployment) if load.error is None else {}
+        load, after = self._settled(load)
         record = self._record(started, before, after, load)
         self._keep(record)
         self._remove_client(load)
@@ -107,6 +117,15 @@ class PointRunner:
         if load.error:
             raise load.error
         return record
+
+    def _settled(self, load: Load) -> tuple[Load, dict[str, Counters]]:
+        """The counters after the load; what dies meanwhile ends the arm, once the record is written."""
+        if load.error is not None:
+            return load, {}
+        try:
+            return load, watch.meanwhile(self.deployment, lambda: counters.settled(self.deployment))
+        except ServiceDied as death:
+            return replace(load, code=None, why=death.what, error=death), {}
 
     def _keep(self, record: Record) -> None:
         self.deployment.folder.append_record(record)
@@ -118,9 +137,12 @@ class PointRunner:
         """Watch the client to its end, and bring home what it left."""
         within = self.deployment.session.settings.timeouts.point_within
         try:
-            code = wait(lambda: self._look(before), what=spoken(self.client), within=within, every=EVERY)
+            look = partial(watch.meanwhile, self.deployment, lambda: self._look(before))
+            code = wait(look, what=spoken(self.client), within=within, every=EVERY)
         except Deaths as death:
             return self._stopped(Load(None, "a service died", error=death))
+        except ServiceDied as death:
+            return self._stopped(Load(None, death.what, error=death))
         except (HostError, LeaseHeld) as lost:
             return self._stopped(Load(None, lost.what, error=lost))
         except NotReady as late:
@@ -136,7 +158,8 @@ class PointRunner:
     def _look(self, before: dict[str, Counters]) -> int | NotYet:
         # In this order: a client that failed because a service died is a death.
         state = self._container()
-        watch.alive(self.deployment)
+        watch.alive(self.deployment, surely=state is None or not state.running)
+        self._router()
         if state is None:
             raise FleetError("its container is gone", where=spoken(self.client))
         if not state.running and state.status not in ("created", "restarting"):
@@ -146,6 +169,21 @@ class PointRunner:
         if hung := self.patience.lost(awake.now()):
             raise FleetError(hung)
         return NotYet(f"{self.patience.done} of {self.patience.total} requests")
+
+    def _router(self) -> None:
+        """A router that counts fewer workers than planned measures another deployment. Raises ServiceDied."""
+        router = self.deployment.arm.router
+        if router is None:
+            return
+        machine = self.deployment.session.machine(router.host)
+        whys = []
+        for check in checks(self.deployment.arm, router):
+            answer = self.deployment.get(machine, router, check.path, timeout=ROUTER_SECONDS)
+            if not isinstance(answer, str) and (why := check.judge(answer)):
+                whys.append(f"{check.title}: {why}")
+        self.short = self.short + 1 if whys else 0
+        if self.short >= SHORT_LOOKS:
+            raise ServiceDied(f"{spoken(router)}: {'; '.join(whys)}", where=f"conc {self.point.conc} stopped")
 
     def _tell(self, done: float) -> None:
         """The bar is the arm's: earlier points count as done."""
@@ -162,6 +200,8 @@ class PointRunner:
 
     def _stopped(self, load: Load) -> Load:
         """Stop the client and keep what it left, as far as its host still answers."""
+        if self.machine.name in self.deployment.vigil.lost:
+            return load
         try:
             self.machine.docker(docker.stop_argv([self.name]), timeout=60, check=False)
             return self._brought_home(load)
@@ -183,6 +223,8 @@ class PointRunner:
 
     def _remove_client(self, load: Load) -> None:
         """After its log is home. On a lost host it stays for `down` to find."""
+        if self.machine.name in self.deployment.vigil.lost:
+            return
         try:
             there = ours(self.machine, run=self.labelled.labels.run, point=self.point.id)
             if there and self.name not in self.deployment.taken:

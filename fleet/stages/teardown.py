@@ -35,13 +35,19 @@ def teardown(deployment: Deployment) -> list[FleetError]:
 
     What could not be done is returned, not raised: the other hosts are cleared all the same.
     """
-    if deployment.arm.router:
-        host = deployment.arm.router.host
+    if deployment.arm.router and (host := deployment.arm.router.host) in deployment.reachable:
         deployment.session.each([host], lambda one: _remove(one, deployment, role="router"), timeout=STOP_SECONDS)
     answers = deployment.session.each(
-        deployment.hosts, lambda machine: _clear(machine, deployment), timeout=STOP_SECONDS
+        deployment.reachable, lambda machine: _clear(machine, deployment), timeout=STOP_SECONDS
     )
-    return [answer for answer in answers.values() if isinstance(answer, FleetError)]
+    lost = [_left(deployment, host) for host in deployment.hosts if host in deployment.vigil.lost]
+    return [*lost, *(answer for answer in answers.values() if isinstance(answer, FleetError))]
+
+
+def _left(deployment: Deployment, host: str) -> HostError:
+    """What stays on a host that was lost."""
+    what = "lost: its containers and their logs are left there; when it is back"
+    return HostError(f"{what}: invoke down --run {deployment.labels.run}", where=host)
 
 
 def _clear(machine: Machine, deployment: Deployment) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
 from contextlib import suppress
@@ -18,8 +19,16 @@ from fleet.stages.deployment import Deployment, by_host, spoken
 
 T = TypeVar("T")
 
-EVERY = 0.5
-"""Seconds between two looks at the containers while something else is under way."""
+EVERY = 0.2
+"""Seconds between two looks at what the watcher has heard, or at the containers where nobody watches."""
+
+VERDICT = 6.0
+"""Seconds in which a host that did not answer turns out to be lost or alive."""
+
+TICK = 0.1
+
+LOOK_SECONDS = 5.0
+"""For docker to list the containers of a host while the host is watched."""
 
 
 @dataclass(frozen=True)
@@ -47,12 +56,32 @@ class Deaths(ServiceDied):
         super().__init__(str(self.deaths[0]), where=where)
 
 
-def alive(deployment: Deployment, services: Sequence[Service] | None = None) -> None:
-    """Look at every container on every host. Raises Deaths of all that ended, or HostError."""
+class HostLost(ServiceDied):
+    """A host with serving containers does not answer any more, or its Docker engine has stopped."""
+
+
+def alive(deployment: Deployment, services: Sequence[Service] | None = None, *, surely: bool = False) -> None:
+    """Raises HostLost, or Deaths of all that ended; HostError where nobody watches and a host does not answer.
+
+    While the arm's watcher follows a host, only what that heard of is looked at; `surely`: every container is.
+    """
     deployment.session.go_on()
     wanted = deployment.services if services is None else services
-    found = deaths(deployment, wanted)
+    vigil = deployment.vigil
+    vigil.news.clear()
+    heard = dict(vigil.told)
+    _there(deployment)
+    suspects = wanted if surely or not vigil.kept else _suspects(deployment, wanted)
+    if not suspects:
+        return
+    try:
+        found = deaths(deployment, suspects)
+    except HostError:
+        if surely or not vigil.kept:
+            raise
+        return  # its pulse tells whether the host is lost
     if not found:
+        vigil.cleared(heard)
         return
     # Hosts are not looked at in the same instant: what ended before these may have been seen alive.
     with suppress(HostError):
@@ -60,12 +89,53 @@ def alive(deployment: Deployment, services: Sequence[Service] | None = None) -> 
     raise Deaths(found)
 
 
-def meanwhile(deployment: Deployment, act: Callable[[], T]) -> T:
+def told(deployment: Deployment, services: Sequence[Service]) -> None:
+    """The same of containers that may not be there yet: only what the watcher heard of them counts."""
+    _there(deployment)
+    ours = [one for one in services if (one.host, deployment.named(one)) in deployment.vigil.told]
+    if ours and (found := deaths(deployment, ours)):
+        raise Deaths(found)
+
+
+def _suspects(deployment: Deployment, services: Sequence[Service]) -> list[Service]:
+    vigil = deployment.vigil
+    return [
+        one for one in services if one.host not in vigil.following or (one.host, deployment.named(one)) in vigil.told
+    ]
+
+
+def _there(deployment: Deployment) -> None:
+    """Raises HostLost for a host that is lost, or whose engine has stopped."""
+    vigil = deployment.vigil
+    for host, why in vigil.lost.items():
+        raise HostLost(f"{host} is lost: {why}\n  it held {_seats(deployment, host)}", hint=_try(deployment, host))
+    for host, why in vigil.engines.items():
+        what = f"the Docker engine on {host} {why}: {_seats(deployment, host)} went with it"
+        raise HostLost(what, hint=_try(deployment, host, ["docker", "version"]))
+
+
+def _seats(deployment: Deployment, host: str) -> str:
+    return ", ".join(one.name for one in deployment.on(host)) or "no serving container"
+
+
+def _try(deployment: Deployment, host: str, argv: Sequence[str] = ("true",)) -> str:
+    return f"try:  {deployment.session.machine(host).transport.ssh_line(argv)}"
+
+
+def meanwhile(
+    deployment: Deployment,
+    act: Callable[[], T],
+    services: Sequence[Service] | None = None,
+    *,
+    look: Callable[[Deployment, Sequence[Service]], None] = alive,
+) -> T:
     """What `act` returns or raises, unless a container ends before: then ServiceDied, and `act` is left behind.
 
-    `act` must end by itself some time: it runs in a thread of its own that is not waited for.
+    `act` must end by itself some time: it runs in a thread of its own that is not waited for. services: those whose
+    end counts. A host that `act` found unreachable is given the time in which its pulse tells whether it is lost.
     """
     doing: Future[T] = Future()
+    wanted = deployment.services if services is None else services
 
     def work() -> None:
         try:
@@ -75,8 +145,20 @@ def meanwhile(deployment: Deployment, act: Callable[[], T]) -> T:
 
     threading.Thread(target=work, name="fleet-meanwhile", daemon=True).start()
     while not wait([doing], timeout=EVERY).done:
-        alive(deployment)
+        look(deployment, wanted)
+    if isinstance(doing.exception(), HostError) and deployment.vigil.kept:
+        _verdict(deployment, time.monotonic())
     return doing.result()
+
+
+def _verdict(deployment: Deployment, since: float) -> None:
+    """Wait until every host has answered after `since`, or one is lost: then HostLost."""
+    vigil, end = deployment.vigil, since + VERDICT
+    while time.monotonic() < end:
+        _there(deployment)
+        if all(vigil.answered.get(host, 0.0) > since for host in deployment.hosts):
+            return
+        time.sleep(TICK)
 
 
 def deaths(deployment: Deployment, services: Sequence[Service]) -> list[Death]:
@@ -86,18 +168,40 @@ def deaths(deployment: Deployment, services: Sequence[Service]) -> list[Death]:
 
 
 def _dead(machine: Machine, deployment: Deployment, services: Sequence[Service]) -> list[Death]:
-    out = machine.docker(docker.ps_argv(f"{docker.PREFIX}.run={deployment.labels.run}")).out
+    limit = LOOK_SECONDS if deployment.vigil.kept else 0
+    out = machine.docker(docker.ps_argv(f"{docker.PREFIX}.run={deployment.labels.run}"), timeout=limit).out
     states = {container.name: container.state for container in docker.parse_ps(out)}
     ended = [service for service in services if states.get(deployment.named(service)) != "running"]
-    return [_death(machine, deployment, service) for service in ended]
+    starved = [service for service in services if service not in ended and _starved(machine, deployment, service)]
+    return [*(_death(machine, deployment, service) for service in ended), *_starved_deaths(starved)]
+
+
+def _starved(machine: Machine, deployment: Deployment, service: Service) -> bool:
+    """Whether the kernel killed a process of a container that runs on: what is left of it does not serve."""
+    event = deployment.vigil.told.get((machine.name, deployment.named(service)))
+    return event is not None and event.action == "oom"
+
+
+def _starved_deaths(services: Sequence[Service]) -> list[Death]:
+    return [Death(one, "a process of it was killed, out of memory; its container runs on") for one in services]
 
 
 def _death(machine: Machine, deployment: Deployment, service: Service) -> Death:
     outcome = machine.docker(docker.inspect_argv([deployment.named(service)]), check=False)
     states = docker.parse_inspect(outcome.out) if outcome.ok else []
     if not states:
-        return Death(service, "its container is gone")
+        return _gone(machine, deployment, service)
     (state,) = states
     if state.status == "paused":
         return Death(service, "paused")
     return Death(service, state.cause, deployment.moment(machine.name, state.finished))
+
+
+def _gone(machine: Machine, deployment: Deployment, service: Service) -> Death:
+    """A container that is removed: how it ended before, if the watcher heard of it."""
+    event = deployment.vigil.told.get((machine.name, deployment.named(service)))
+    if event is None or event.code is None:
+        return Death(service, "its container is gone")
+    ahead = deployment.clocks.get(machine.name, 0.0)
+    ended = datetime.fromtimestamp(event.time - ahead, UTC)
+    return Death(service, f"{docker.cause(event.code)}; somebody removed its container", ended)

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from fleet.errors import HostError, Interrupted, PreflightError, Unreachable
+from fleet.errors import Interrupted, PreflightError, Unreachable
+from fleet.hosts.base import SILENT
 from fleet.results.store import RunFolder
-from fleet.stages import road, sweep, watch
+from fleet.stages import pulse, road, sweep, watch
 from fleet.stages.road import Road
 from tests.world import RUN, Box, Node, World, a_plan
 
@@ -158,7 +159,9 @@ def test_preflight_is_3_starts_nothing_and_is_in_the_summary(tmp_path: Path) -> 
     assert world.nodes["mi355x-01"].asked("docker run") == []
 
 
-def test_a_lost_host_is_3_and_the_others_are_cleared(tmp_path: Path) -> None:
+def test_a_lost_host_is_4_and_the_others_are_cleared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pulse, "BEAT", 0.05)
+    monkeypatch.setattr(pulse, "DEAD", 1.0)
     world, made = a_road(tmp_path)
     usual = world.client_ends
 
@@ -166,14 +169,15 @@ def test_a_lost_host_is_3_and_the_others_are_cleared(tmp_path: Path) -> None:
         usual(node, box)
         lost = Unreachable("connection lost", where="mi355x-02")
         world.nodes["mi355x-02"].first = [(lambda argv: True, lost)]
+        world.nodes["mi355x-02"].fake.greets = SILENT
 
     world.client_ends = ends  # type: ignore[method-assign]
-    with pytest.raises(HostError) as told:
-        made.go()
-    assert told.value.exit_code == 3
+    assert made.go() == 4
     assert world.nodes["mi355x-01"].boxes == {}
-    assert "teardown of 1p1d-mtp3: mi355x-02: connection lost" in made.notes
-    assert made.ended_early == ("mi355x-02: connection lost",)
+    (told,) = [line for line in world.told.lines if "mi355x-02 is lost" in line]
+    assert re.search(r"it does not answer at all: cable, power or network\n  it held decode0\n", told)
+    left = "mi355x-02: lost: its containers and their logs are left there; when it is back: invoke down --run "
+    assert any(note.startswith(f"teardown of 1p1d-mtp3: {left}") for note in made.notes)
     assert [record.state for record in made.folder.records()] == ["incomplete"]
 
 

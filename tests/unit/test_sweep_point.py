@@ -279,3 +279,26 @@ def test_a_deadline_is_no_death_and_all_deaths_are_kept(up: Deployment) -> None:
     died = Deaths([Death(one, "exit 1: failed") for one in (up.front, up.arm.servers[1])])
     assert died.what == "router on mi355x-01 died (exit 1: failed)"
     assert sweep.Load(None, error=died).deaths == (died.what, "decode 0 on mi355x-02 died (exit 1: failed)")
+
+
+def test_a_router_that_counts_too_few_workers_ends_the_arm(world: World, up: Deployment) -> None:
+    """Healthy when the arm got ready; one worker drops out while the load runs."""
+    few = (200, {"healthy_workers": 1, "total_workers": 2})
+    world.handlers["router"] = lambda path, body: few if path == "/readiness" else None
+    start = Node._run
+
+    def long(node: Node, argv: list[str]) -> str:
+        made = start(node, argv)
+        for box in node.boxes.values():
+            box.looks = 1000
+        return made
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Node, "_run", long)
+        with pytest.raises(ServiceDied) as told:
+            run(up)
+    assert told.value.where == "conc 4 stopped"
+    assert told.value.what.startswith("router on mi355x-01: ")
+    (record,) = up.folder.records()
+    assert (record.state, record.valid) == ("incomplete", False)
+    assert record.verdict.reasons[0].startswith("client: stopped: router on mi355x-01: ")

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from fleet.errors import ServiceDied, Unreachable
+from fleet.docker import Container, Event
+from fleet.errors import HostError, ServiceDied, Unreachable
 from fleet.model.service import Service
 from fleet.stages import watch
 from fleet.stages.deployment import Deployment
-from fleet.stages.watch import Deaths
+from fleet.stages.watch import Deaths, HostLost
 from tests.world import World
 
 
@@ -155,3 +156,98 @@ def test_a_death_ends_what_is_under_way(world: World, up: Deployment, monkeypatc
     with pytest.raises(ServiceDied):
         watch.meanwhile(up, lambda: never.wait(30))
     never.set()
+
+
+# ---------------------------------------------------------------------- while a watcher follows
+
+
+@pytest.fixture
+def kept(up: Deployment) -> Deployment:
+    """Every host's events are followed."""
+    up.vigil.kept = True
+    up.vigil.following.update(up.hosts)
+    return up
+
+
+def event(up: Deployment, seat: str, action: str, code: int | None = None) -> None:
+    service = next(one for one in up.services if one.name == seat)
+    box = Container(id=f"id-{seat}", name=up.named(service), image="", state="", status="")
+    up.vigil.hear(service.host, Event(container=box, time=1000.0, code=code, action=action))
+
+
+def test_without_news_no_host_is_asked(world: World, kept: Deployment) -> None:
+    before = [len(node.lines) for node in world.nodes.values()]
+    watch.alive(kept)
+    assert [len(node.lines) for node in world.nodes.values()] == before
+
+
+def test_what_docker_told_is_looked_at(world: World, kept: Deployment) -> None:
+    world.box("decode0").end(0)
+    event(kept, "decode0", "die", 0)
+    assert why(kept) == "decode 0 on mi355x-02 died (exit 0: ended)"
+
+
+def test_news_of_a_container_that_runs_is_forgotten(kept: Deployment) -> None:
+    event(kept, "decode0", "pause")
+    watch.alive(kept)
+    assert kept.vigil.told == {}
+
+
+def test_a_host_that_is_not_followed_is_asked(world: World, kept: Deployment) -> None:
+    kept.vigil.following.discard("mi355x-02")
+    world.box("decode0").end(1)
+    assert why(kept) == "decode 0 on mi355x-02 died (exit 1: failed)"
+
+
+def test_surely_asks_in_any_case(world: World, kept: Deployment) -> None:
+    world.box("decode0").end(1)
+    watch.alive(kept)
+    with pytest.raises(Deaths):
+        watch.alive(kept, surely=True)
+
+
+def test_the_exit_code_of_a_container_that_was_removed_is_kept(world: World, kept: Deployment) -> None:
+    world.nodes["mi355x-02"].boxes.pop(world.box("decode0").name)
+    event(kept, "decode0", "die", 137)
+    event(kept, "decode0", "destroy")
+    assert why(kept) == "decode 0 on mi355x-02 died (exit 137: killed; somebody removed its container)"
+
+
+def test_a_worker_that_the_kernel_killed_inside_a_running_container_is_a_death(kept: Deployment) -> None:
+    event(kept, "decode0", "oom")
+    cause = "a process of it was killed, out of memory; its container runs on"
+    assert why(kept) == f"decode 0 on mi355x-02 died ({cause})"
+
+
+def test_a_lost_host_is_told_with_its_seats_and_the_exit_code_of_a_death(kept: Deployment) -> None:
+    kept.vigil.note(kept.vigil.lost, "mi355x-01", "no answer for 4.6 s")
+    with pytest.raises(HostLost) as told:
+        watch.meanwhile(kept, lambda: threading.Event().wait(5))
+    assert told.value.what == "mi355x-01 is lost: no answer for 4.6 s\n  it held prefill0, router"
+    assert told.value.exit_code == 4
+    assert told.value.hint == "try:  ssh mi355x-01 true"
+
+
+def test_a_stopped_engine_is_told_with_its_seats(kept: Deployment) -> None:
+    kept.vigil.note(kept.vigil.engines, "mi355x-02", "stopped")
+    assert why(kept) == "the Docker engine on mi355x-02 stopped: decode0 went with it"
+
+
+def test_what_an_act_could_not_reach_waits_for_the_verdict_on_the_host(kept: Deployment) -> None:
+    def act() -> None:
+        timer = threading.Timer(0.3, kept.vigil.note, (kept.vigil.lost, "mi355x-02", "gone"))
+        timer.start()
+        raise Unreachable("reset", where="mi355x-02")
+
+    with pytest.raises(HostLost):
+        watch.meanwhile(kept, act)
+
+
+def test_a_host_error_of_hosts_that_live_is_the_acts_own(kept: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept.vigil.answered.update(dict.fromkeys(kept.hosts, float("inf")))
+    with pytest.raises(HostError, match="reset"):
+        watch.meanwhile(kept, _reset)
+
+
+def _reset() -> None:
+    raise Unreachable("reset", where="mi355x-02")

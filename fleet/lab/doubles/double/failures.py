@@ -13,6 +13,8 @@
     no-accept             the speculation counters do not move
     no-kv-params          prefill answers without kv_transfer_params
     fail-transfer=N       the Nth KV transfer that a prefill serves fails
+    start-error=KIND      logs the fatal line of that kind before it is ready, exit 1: kv-room, kv-state, gpu-taken,
+                          hip, weights, tokenizer, port, cores, mooncake, moriio, shm
     print-environment     logs its variables when it starts, as programs do that are being debugged
     ignore-term           SIGTERM and SIGINT do nothing, as in a process that hangs in a driver
 
@@ -23,6 +25,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+
+START_ERRORS = {
+    "kv-room": "AssertionError: Not enough memory for KV cache with block size(16)",
+    "kv-state": "RuntimeError: Per-request cache tensor (8.00GB) exceeds available KV budget (2.00GB)",
+    "gpu-taken": "RuntimeError: only 12.00GB is physically free on the GPU (other processes may be holding memory)",
+    "hip": "RuntimeError: HIP error: invalid device function",
+    "weights": "RuntimeError: default_weight_loader: shape mismatch",
+    "tokenizer": "huggingface_hub.errors.RepositoryNotFoundError: 404 Client Error",
+    "port": "OSError: [Errno 98] error while attempting to bind on address: address already in use",
+    "cores": "RuntimeError: Failed to start all EngineCore processes",
+    "mooncake": "RuntimeError: Mooncake TransferEngine.initialize() failed (ret=-1)",
+    "moriio": "RuntimeError: MoRIIO is not available",
+    "shm": "RuntimeError: Failed to CUDA calloc 8388608 bytes",
+}
+"""Fatal lines as ATOM and what lies below it write them."""
 
 KNOWN = {
     "slow-start": True,
@@ -37,6 +54,7 @@ KNOWN = {
     "no-accept": False,
     "no-kv-params": False,
     "fail-transfer": True,
+    "start-error": True,
     "print-environment": False,
     "ignore-term": False,
 }
@@ -52,7 +70,11 @@ class Failures:
             if name not in KNOWN or KNOWN[name] != bool(equals):
                 raise ValueError(f"FLEET_DOUBLE_FAIL: {item!r} is none of {', '.join(KNOWN)}")
             self.asked[name] = value
-            float(value.partition(":")[0] or "0")
+            if name == "start-error":
+                if value not in START_ERRORS:
+                    raise ValueError(f"FLEET_DOUBLE_FAIL: {item!r} is none of {', '.join(START_ERRORS)}")
+            else:
+                float(value.partition(":")[0] or "0")
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] = os.environ) -> Failures:
@@ -64,6 +86,11 @@ class Failures:
 
     def __contains__(self, name: str) -> bool:
         return name in self.asked
+
+    @property
+    def start_error(self) -> str:
+        """What is logged instead of getting ready; "" if that was not asked for."""
+        return START_ERRORS.get(self.asked.get("start-error", ""), "")
 
     def number(self, name: str) -> float | None:
         value = self.asked.get(name)

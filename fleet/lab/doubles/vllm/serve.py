@@ -190,6 +190,8 @@ async def start(args: argparse.Namespace, failures: Failures) -> Server:
             "RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {}"
         )
     log("Loading weights took 0.10 seconds (pretended)")
+    if failures.start_error:
+        raise StartError(failures.start_error)
     if "hang-before-ready" in failures:
         await asyncio.Event().wait()
     await asyncio.sleep(failures.number("slow-start") or float(os.environ.get("FLEET_DOUBLE_START_SECONDS", "0.8")))

@@ -297,6 +297,8 @@ async def start(args: argparse.Namespace, failures: Failures) -> Server:
     log("Memory budget: total_gpu=288.00GB (pretended)")
     if "oom-at-start" in failures:
         raise StartError("torch.OutOfMemoryError: HIP out of memory. Tried to allocate 20.00 GiB.")
+    if failures.start_error:
+        raise StartError(failures.start_error)
     if "hang-before-ready" in failures:
         await asyncio.Event().wait()
     await asyncio.sleep(failures.number("slow-start") or float(os.environ.get("FLEET_DOUBLE_START_SECONDS", "0.8")))
