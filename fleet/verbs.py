@@ -550,7 +550,7 @@ def down(settings: Settings, *, run: str = "", limit: Sequence[str] = (), config
     inventory, run = _inventory(settings, limit), _named(settings, run)
     if config:
         load.recipe(config, settings.recipes)
-    store.usable(settings.results)
+    store.usable(settings.results, room=0)
 
     me, others, touched = owner(), set[str](), set[str]()
 
@@ -576,7 +576,7 @@ def down(settings: Settings, *, run: str = "", limit: Sequence[str] = (), config
         for one in [leasing.live(nodes).get(chosen)] if chosen else []:
             if one and one.owner != me:
                 ui.say(f"run {shown(chosen)} of {shown(one.owner)} is live on {shown(one.host)}: it is stopped now")
-        answers = teardown.down(session, wanted, keep)
+        answers = teardown.down(session, wanted, keep, run=chosen)
         gone = leasing.over(session, nodes, touched | {chosen})
     for line in (*sorted(others), *gone):
         ui.say(line)
@@ -618,7 +618,7 @@ def leases(settings: Settings, *, limit: Sequence[str] = (), json: bool = False)
 def reap(settings: Settings, *, limit: Sequence[str] = (), look: bool = False, json: bool = False) -> int | None:
     """3 if something could not be done on a host, else 0. look: tell what would be done, and do nothing."""
     inventory = _inventory(settings, limit)
-    store.usable(settings.results)
+    store.usable(settings.results, room=0)
     aside = settings.results / f"reaped-{datetime.now(UTC):%Y%m%d-%H%M%S}"
 
     def keep(machine: Machine, container: Container) -> None:

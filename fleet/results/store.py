@@ -303,8 +303,8 @@ def open(root: Path, word: str = LATEST) -> RunFolder:
     raise UsageError(f"no run {cited(word)}", where=str(root), hint=hint)
 
 
-def usable(root: Path) -> None:
-    """Make sure, before anything starts, that runs can be kept there. Raises UsageError."""
+def usable(root: Path, *, room: int = ROOM) -> None:
+    """Make sure, before anything starts, that runs can be kept there. room: bytes that are free. Raises UsageError."""
     try:
         root.mkdir(parents=True, exist_ok=True)
         descriptor, aside = tempfile.mkstemp(prefix=".tmp-", dir=root)
@@ -318,7 +318,7 @@ def usable(root: Path) -> None:
         first = "" if error.errno == errno.ENAMETOOLONG else _HINTS.get(error.errno or 0, "").partition(";")[0]
         hint = "\n".join(filter(None, (first.format(folder=root), ELSEWHERE)))
         raise UsageError(f"no run can be kept there: {why}", where=str(root), hint=hint) from None
-    if (free := _free(root)) < ROOM:
+    if (free := _free(root)) < room:
         raise UsageError(f"no run can be kept there: {_cramped(free)}", where=str(root), hint=ELSEWHERE)
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-from fleet.errors import CommandFailed, FleetError, HostError, LeaseHeld, shown
+from fleet.errors import CommandFailed, FleetError, HostError, Interrupted, LeaseHeld, shown
 from fleet.hosts.base import Deadline
 from fleet.model import lease as text
 from fleet.model.lease import Answer, Claim, Lease
@@ -284,7 +284,7 @@ class Hold:
         """Once until it is over."""
         if isinstance(answer, Answer):
             self._troubled.discard(host)
-        elif host not in self._troubled and not self._over.is_set():
+        elif host not in self._troubled and not self._over.is_set() and not isinstance(answer, Interrupted):
             self._troubled.add(host)
             why = answer.what.partition("\n")[0]
             self.session.progress.line(f"  lease      {host}: not renewed ({why}); asked again every {EVERY:.0f} s")

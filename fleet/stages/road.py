@@ -174,6 +174,11 @@ class Road:
             try:
                 with Watcher(deployment):
                     yield
+            except FleetError as error:
+                told = f"  {_headline(error)}: bringing the logs of {counted(len(deployment.services), 'service')} home"
+                self.session.progress.line(told)
+                self._clear(deployment)
+                raise
             except Exception:
                 self._clear(deployment)
                 raise

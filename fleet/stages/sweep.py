@@ -140,7 +140,7 @@ class PointRunner:
             look = partial(watch.meanwhile, self.deployment, lambda: self._look(before))
             code = wait(look, what=spoken(self.client), within=within, every=EVERY)
         except Deaths as death:
-            return self._stopped(Load(None, "a service died", error=death))
+            return self._stopped(Load(None, str(death.deaths[0]), error=death))
         except ServiceDied as death:
             return self._stopped(Load(None, death.what, error=death))
         except (HostError, LeaseHeld) as lost:

@@ -143,11 +143,11 @@ def one_run(runs: Mapping[str, str], asked: str, me: str) -> str:
 
 
 def down(
-    session: Session, wanted: Callable[[Container], bool], keep: Callable[[Machine, Container], None]
+    session: Session, wanted: Callable[[Container], bool], keep: Callable[[Machine, Container], None], *, run: str = ""
 ) -> dict[str, list[str] | FleetError]:
-    """Remove those of our containers that are wanted, each after `keep` has saved its log. Names by host.
+    """Remove those of our containers that are wanted, each after `keep` has saved its log. What went, by host.
 
-    The scratch folder of a run that has no container left on a host goes, too.
+    The scratch folder of a run that has no container left on a host goes, too; that of `run` even if it never had one.
     """
 
     def act(machine: Machine) -> list[str]:
@@ -155,16 +155,18 @@ def down(
         for container in found:
             keep(machine, container)
         remove(machine, found)
-        if found:
-            _remove_scratch(
-                machine, {one.labels["run"] for one in found} - {one.labels["run"] for one in ours(machine)}
-            )
-        return [container.name for container in found]
+        runs = {one.labels["run"] for one in found} | ({run} if run else set())
+        folders = _remove_scratch(machine, runs - {one.labels["run"] for one in ours(machine)}) if runs else []
+        return [container.name for container in found] or folders
 
     return session.each(session.names, act, timeout=KEEP_SECONDS + STOP_SECONDS)
 
 
-def _remove_scratch(machine: Machine, runs: set[str]) -> None:
-    """A run that is no plain name (anyone can set a label) has no folder of ours."""
-    for run in sorted(run for run in runs if re.fullmatch(r"\w[\w.+@=-]*", run)):
-        machine.run(["rm", "-rf", docker.scratch_path(machine.host, run)])
+def _remove_scratch(machine: Machine, runs: set[str]) -> list[str]:
+    """What was removed. A run that is no plain name (anyone can set a label) has no folder of ours."""
+    plain = sorted(run for run in runs if re.fullmatch(r"\w[\w.+@=-]*", run))
+    folders = [docker.scratch_path(machine.host, run) for run in plain]
+    there = [folder for folder in folders if machine.run(["test", "-e", folder], check=False).ok]
+    if there:
+        machine.run(["rm", "-rf", *there])
+    return there

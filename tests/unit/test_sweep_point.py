@@ -154,7 +154,7 @@ def test_a_death_stops_the_load_and_is_recorded_then_raised(world: World, up: De
     assert str(told.value) == f"conc 4 stopped: {death}"
     (record,) = up.folder.records()
     assert record.state == "incomplete"
-    assert record.verdict.reasons[0] == "client: stopped: a service died"
+    assert record.verdict.reasons[0] == "client: stopped: decode 0 on mi355x-02 died (exit 137: killed, out of memory)"
     assert f"services: {death}" in record.verdict.reasons
     assert client_node(world).asked("docker (stop|rm) ") == [
         f"docker {verb} fleet-{up.plan.hash6}-client-1p1d-mtp3-c4" for verb in ("stop", "rm")

@@ -198,6 +198,13 @@ def test_down_removes_the_scratch_folder_of_a_run_that_is_over(world: World, up:
     assert world.nodes[FIRST].asked("rm -rf") == [f"rm -rf /data/fleet/{RUN}"]
 
 
+def test_down_removes_the_scratch_folder_of_a_run_whose_containers_never_were(world: World, up: Deployment) -> None:
+    never = "20261130-210405-k-aaaaaa"
+    answers = teardown.down(world.session, lambda container: False, lambda machine, container: None, run=never)
+    assert answers[SECOND] == [f"/data/fleet/{never}"]
+    assert world.nodes[SECOND].asked("rm -rf") == [f"rm -rf /data/fleet/{never}"]
+
+
 @pytest.mark.parametrize("run", ["", "..", "../x", "a/b"])
 def test_a_run_that_is_no_name_has_no_folder_to_remove(world: World, up: Deployment, run: str) -> None:
     world.nodes[SECOND].boxes = {"odd": Box("odd", labels={"run": run, "role": "decode"})}
