@@ -51,6 +51,7 @@ def adopt(deployment: Deployment, found: Left) -> None:
         tell(f"  arm {name} is started anew: {'; '.join(whys)}")
         return
     deployment.adopted.update(map(deployment.named, there))
+    deployment.vigil.ids.update({(host, one.name): one.id for host, containers in found.items() for one in containers})
     tell(f"  {counted(len(there), 'container')} of arm {name} {'run' if len(there) > 1 else 'runs'} on, as planned")
 
 

@@ -52,10 +52,11 @@ def start(deployment: Deployment, services: Sequence[Service]) -> None:
 
 def _run(machine: Machine, deployment: Deployment, service: Service) -> None:
     """A name that is taken is somebody else's container: it is noted, so that it is not cleared away with ours."""
+    name = deployment.named(service)
     try:
-        machine.docker(docker.run_argv(service, machine.host, deployment.labels), timeout=START_SECONDS)
+        started = machine.docker(docker.run_argv(service, machine.host, deployment.labels), timeout=START_SECONDS)
+        deployment.vigil.ids[machine.name, name] = started.out.strip()
     except CommandFailed as problem:
-        name = deployment.named(service)
         if NAME_TAKEN not in problem.what:
             raise
         deployment.taken.add(name)

@@ -13,12 +13,14 @@ from fleet.docker import Event
 class Vigil:
     """Empty, and `kept` False, while nobody watches.
 
-    told: the last thing that docker told of a container, by host and container name. lost: why a host counts as lost.
-    engines: what the Docker engine of a host said when it went. following: hosts whose events are being read.
-    answered: when a host last answered, by our monotonic clock.
+    ids: of the arm's containers that were started or adopted, by host and name: of others that had their names before,
+    an engine may still tell. told: the last thing that docker told of a container, by host and id. lost: why a host
+    counts as lost. engines: what the Docker engine of a host said when it went. following: hosts whose events are being
+    read. answered: when a host last answered, by our monotonic clock.
     """
 
     kept: bool = False
+    ids: dict[tuple[str, str], str] = field(default_factory=dict)
     told: dict[tuple[str, str], Event] = field(default_factory=dict)
     lost: dict[str, str] = field(default_factory=dict)
     engines: dict[str, str] = field(default_factory=dict)
@@ -28,10 +30,14 @@ class Vigil:
 
     def hear(self, host: str, event: Event) -> None:
         """An end is not forgotten for the removal that comes after it."""
-        key = host, event.container.name
+        key = host, event.container.id
         if event.action != "destroy" or key not in self.told:
             self.told[key] = event
         self.news.set()
+
+    def heard(self, host: str, name: str) -> Event | None:
+        """The last thing that docker told of the container that has this name now."""
+        return self.told.get((host, self.ids.get((host, name), "")))
 
     def note(self, book: dict[str, str], host: str, why: str) -> None:
         book.setdefault(host, why)

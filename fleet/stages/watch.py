@@ -92,16 +92,14 @@ def alive(deployment: Deployment, services: Sequence[Service] | None = None, *, 
 def told(deployment: Deployment, services: Sequence[Service]) -> None:
     """The same of containers that may not be there yet: only what the watcher heard of them counts."""
     _there(deployment)
-    ours = [one for one in services if (one.host, deployment.named(one)) in deployment.vigil.told]
+    ours = [one for one in services if deployment.vigil.heard(one.host, deployment.named(one))]
     if ours and (found := deaths(deployment, ours)):
         raise Deaths(found)
 
 
 def _suspects(deployment: Deployment, services: Sequence[Service]) -> list[Service]:
     vigil = deployment.vigil
-    return [
-        one for one in services if one.host not in vigil.following or (one.host, deployment.named(one)) in vigil.told
-    ]
+    return [one for one in services if one.host not in vigil.following or vigil.heard(one.host, deployment.named(one))]
 
 
 def _there(deployment: Deployment) -> None:
@@ -178,7 +176,7 @@ def _dead(machine: Machine, deployment: Deployment, services: Sequence[Service])
 
 def _starved(machine: Machine, deployment: Deployment, service: Service) -> bool:
     """Whether the kernel killed a process of a container that runs on: what is left of it does not serve."""
-    event = deployment.vigil.told.get((machine.name, deployment.named(service)))
+    event = deployment.vigil.heard(machine.name, deployment.named(service))
     return event is not None and event.action == "oom"
 
 
@@ -199,7 +197,7 @@ def _death(machine: Machine, deployment: Deployment, service: Service) -> Death:
 
 def _gone(machine: Machine, deployment: Deployment, service: Service) -> Death:
     """A container that is removed: how it ended before, if the watcher heard of it."""
-    event = deployment.vigil.told.get((machine.name, deployment.named(service)))
+    event = deployment.vigil.heard(machine.name, deployment.named(service))
     if event is None or event.code is None:
         return Death(service, "its container is gone")
     ahead = deployment.clocks.get(machine.name, 0.0)

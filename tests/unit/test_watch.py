@@ -166,6 +166,7 @@ def kept(up: Deployment) -> Deployment:
     """Every host's events are followed."""
     up.vigil.kept = True
     up.vigil.following.update(up.hosts)
+    up.vigil.ids.update({(one.host, up.named(one)): f"id-{one.name}" for one in up.services})
     return up
 
 
@@ -185,6 +186,14 @@ def test_what_docker_told_is_looked_at(world: World, kept: Deployment) -> None:
     world.box("decode0").end(0)
     event(kept, "decode0", "die", 0)
     assert why(kept) == "decode 0 on mi355x-02 died (exit 0: ended)"
+
+
+def test_what_docker_tells_of_an_earlier_container_of_that_name_is_no_news(world: World, kept: Deployment) -> None:
+    service = next(one for one in kept.services if one.name == "decode0")
+    kept.vigil.ids[service.host, kept.named(service)] = "id-of-the-one-that-is-there-now"
+    world.box("decode0").end(0)
+    event(kept, "decode0", "destroy")
+    watch.alive(kept)
 
 
 def test_news_of_a_container_that_runs_is_forgotten(kept: Deployment) -> None:
