@@ -30,9 +30,9 @@ def loading(desk: Desk, running: Running, conc: int) -> None:
     until(lambda: desk.containers("node1", f"name=c{conc}", "status=running"), f"the client at conc {conc}")
 
 
-def long(desk: Desk, *words: str, conc: str = "4,64", **everyone: str) -> list[str]:
-    """The point at conc 64 takes about ten seconds; everyone: variables of the inventory."""
-    return desk.small(STP, *words, inventory=desk.inventory(trial={"output": 64}, everyone=everyone), conc=conc)
+def long(desk: Desk, *words: str, conc: str = "4,64", output: int = 64, **everyone: str) -> list[str]:
+    """With 64 tokens the point at conc 64 takes about ten seconds; everyone: variables of the inventory."""
+    return desk.small(STP, *words, inventory=desk.inventory(trial={"output": output}, everyone=everyone), conc=conc)
 
 
 def killed(running: Running) -> None:
@@ -77,7 +77,7 @@ def test_a_wait_that_is_interrupted_leaves_all_as_it_was(desk: Desk, other: Desk
 
 
 def test_a_run_whose_nodes_are_stolen_stops_and_keeps_its_points(desk: Desk, other: Desk) -> None:
-    with desk.started(*long(desk)) as first:
+    with desk.started(*long(desk, output=400)) as first:
         loading(desk, first, 64)
         run = desk.run().name
         with other.started(*long(other, "--steal", conc="4", ansible_user="nodock")) as second:
@@ -98,7 +98,7 @@ def test_a_run_whose_nodes_are_stolen_stops_and_keeps_its_points(desk: Desk, oth
 
 
 def test_what_a_killed_sweep_leaves_is_reaped_and_strangers_stay(desk: Desk, other: Desk) -> None:
-    inventory = desk.inventory(trial={"output": 64})
+    inventory = desk.inventory(trial={"output": 400})
     with desk.started(*desk.small(STP, inventory=inventory, conc="64")) as running:
         loading(desk, running, 64)
         alone = other.invoke("reap", "--inventory", inventory)
@@ -138,7 +138,7 @@ def expire(desk: Desk) -> None:
 
 
 def test_an_expired_lease_is_taken_over_with_a_word_and_reaped_from_another_machine(desk: Desk, other: Desk) -> None:
-    inventory = desk.inventory(trial={"output": 64})
+    inventory = desk.inventory(trial={"output": 400})
     with desk.started(*desk.small(STP, inventory=inventory, conc="64")) as running:
         loading(desk, running, 64)
         killed(running)
@@ -157,7 +157,7 @@ def test_an_expired_lease_is_taken_over_with_a_word_and_reaped_from_another_mach
 
 
 def test_down_of_somebody_elses_live_run_needs_its_whole_name_and_says_so(desk: Desk, other: Desk) -> None:
-    inventory = desk.inventory(trial={"output": 64})
+    inventory = desk.inventory(trial={"output": 400})
     with desk.started(*desk.small(STP, inventory=inventory, conc="64")) as running:
         loading(desk, running, 64)
         run = desk.run().name

@@ -44,7 +44,7 @@ def test_verbs_beside_a_running_sweep(desk: Desk) -> None:
         down_saves_logs_and_leaves_strangers(desk, run)
         said = running.end()
     assert said.code == 4, said.all
-    assert "died (its container is gone)" in said.out
+    assert re.search(r"died \(exit \d+: \w+; somebody removed its container\)", said.out)
     logs_come_from_the_folder(desk, run)
 
 
