@@ -39,6 +39,10 @@ $(VENV)/.installed-dev: $(VENV)/.installed
 test: $(VENV)/.installed-dev ## run all tests; as root those in the lab, too
 	@.ci/test
 
+.PHONY: chaos
+chaos: $(VENV)/.installed-dev ## faults in every stage of a sweep, in the lab, a table of them (root, a quarter of an hour)
+	@.ci/chaos
+
 .PHONY: check
 check: $(VENV)/.installed-dev ## ruff and mypy --strict
 	@$(VENV)/bin/ruff check .

@@ -22,7 +22,7 @@ from invoke.tasks import Task, task
 
 from fleet import argv
 from fleet.errors import FleetError, Interrupted, UsageError, cited, harmless, shown
-from fleet.streams import OutputLost, forsake, said
+from fleet.streams import OutputLost, forsake, forsake_terminal, said
 
 if TYPE_CHECKING:
     from fleet.settings import Settings
@@ -98,6 +98,7 @@ def ended_like_interrupted(instead: Callable[[], bool] = lambda: False) -> Itera
         if signum == signal.SIGHUP and hung_up:
             return
         hung_up = hung_up or signum == signal.SIGHUP
+        forsake_terminal()
         if not instead():
             raise KeyboardInterrupt
 

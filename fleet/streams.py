@@ -5,8 +5,10 @@ from __future__ import annotations
 import atexit
 import codecs
 import contextlib
+import errno
 import os
 import sys
+import termios
 from collections.abc import Iterator
 from typing import Any, TextIO, cast
 
@@ -75,6 +77,16 @@ def forsake() -> None:
     """What is still to be written to stdout is given up: it does not fail a second time when the program ends."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def forsake_terminal() -> None:
+    """The same for both where they were a terminal that has hung up: what is told there would only fail."""
+    for descriptor in (1, 2):
+        try:
+            termios.tcgetattr(descriptor)
+        except termios.error as error:
+            if error.args[0] == errno.EIO:
+                os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
 
 
 def complain(message: str) -> None:

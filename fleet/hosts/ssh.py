@@ -59,6 +59,9 @@ SESSIONS = 8
 FRESH = 0.2
 """Seconds that the failure of an earlier attempt to connect answers later calls, too."""
 
+SILENCE = 5
+"""Seconds of silence after which a host is lost, whatever a call on it may still take."""
+
 PREAMBLE = 64 * 1024
 """Bytes that a login shell's start-up files may print before the command begins."""
 
@@ -649,6 +652,7 @@ class SSH(Calls):
             if trust.accepted and isinstance(problem, (paramiko.SSHException, ValueError, TypeError)):
                 raise Refused(str(problem)) from problem
             raise
+        heed_silence(connection.transport.sock)
         return connection
 
     @property
@@ -800,6 +804,23 @@ class SSH(Calls):
         if os.environ.get("SSH_AUTH_SOCK"):
             tried.append("the agent's" if agent_answers() else "no agent: the one in SSH_AUTH_SOCK does not answer")
         return f"keys tried: {', '.join(tried) or 'none'}"
+
+
+def heed_silence(channel: object) -> None:
+    """The kernel asks a peer that says nothing whether it is there, and ends the connection when no answer comes:
+    paramiko's own keepalive waits for none. Behind a jump host the first leg alone is heeded.
+    """
+    if not isinstance(channel, socket.socket):
+        return
+    channel.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in (
+        ("TCP_KEEPIDLE", 1),
+        ("TCP_KEEPINTVL", 1),
+        ("TCP_KEEPCNT", SILENCE),
+        ("TCP_USER_TIMEOUT", 1000 * SILENCE),
+    ):
+        if hasattr(socket, option):  # not every system has them all
+            channel.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
 
 
 def spoken(problem: BaseException, seconds: float) -> str:

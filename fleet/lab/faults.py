@@ -23,6 +23,50 @@ for size in 1G 128M 16M 2M 256K 32K 4K; do
 done
 rm -f /KEEP
 """
+# A mount over the client, not a file in its place: what is under it comes back as it was, or with the next boot.
+HOLD = """
+mkdir -p -m 1777 /run/hold
+cd /run/hold
+if [ ! -e docker ]; then
+    command -v docker >path
+    touch docker
+    mount --bind "$(cat path)" docker
+fi
+if [ ! -e held ]; then
+    printf '%s' "$2" >held
+    chmod 755 held
+fi
+[ -e on ] || rm -f waiting.*
+[ -e on ] || mount --bind held "$(cat path)"
+printf '%s' "$1" >on
+"""
+HELD = """#!/bin/sh
+# Plays a wire or an engine that is slow: a docker command that has these words in it waits here until it is let go.
+words=$(cat /run/hold/on 2>/dev/null)
+case " $* " in
+*$words*)
+    printf '%s' "$*" >"/run/hold/waiting.$$"
+    while [ -e /run/hold/on ]; do sleep 0.05; done
+    rm -f "/run/hold/waiting.$$" ;;
+esac
+exec /run/hold/docker "$@"
+"""
+RELEASE = """
+[ -e /run/hold/on ] || exit 0
+umount -l "$(cat /run/hold/path)"
+rm -f /run/hold/on
+"""
+# The container's own processes are the first to go; two that join them take more than there is, neither of them as much
+# as would make it the first.
+OOM = """
+set -e
+pid=$(docker inspect -f '{{.State.Pid}}' "$1")
+group=/sys/fs/cgroup/$(sed -n 's/^[0-9]*:\\(memory\\):/\\1/p; s/^0:://p' "/proc/$pid/cgroup" | sed -n 1p)
+docker update --memory 192m --memory-swap 192m "$1" >/dev/null
+for one in $(cat "$group/cgroup.procs"); do echo 1000 >"/proc/$one/oom_score_adj" || true; done
+hog='import os, time; os.fork(); taken = bytearray(150 << 20); time.sleep(1)'
+sh -c 'echo $$ >"$1/cgroup.procs" && exec python3 -c "$2"' hog "$group" "$hog" || true
+"""
 
 
 @dataclass(frozen=True)
@@ -148,6 +192,26 @@ def pause_container(bench: Bench, name: str) -> None:
     bench.node.docker(["pause", name], check=True)
 
 
+def kill_container(bench: Bench, name: str) -> None:
+    """SIGKILL to all of a container, as by somebody's hand."""
+    bench.node.docker(["kill", name], check=True)
+
+
+def oom_container(bench: Bench, name: str) -> None:
+    """The kernel kills a container because it has no memory left for it."""
+    bench.node.inside(["sh", "-c", OOM, "oom", name], check=True)
+
+
+def hold(bench: Bench, words: str) -> None:
+    """Docker commands on the node that have WORDS (a shell pattern) in them wait; `Node.held` tells which do."""
+    bench.node.inside(["sh", "-euc", HOLD, "hold", words, HELD], check=True)
+
+
+def release(bench: Bench) -> None:
+    """What waits goes on, and nothing waits any more."""
+    bench.node.inside(["sh", "-euc", RELEASE], check=True)
+
+
 def unpause_all(bench: Bench) -> None:
     paused = bench.node.docker(["ps", "-q", "-f", "status=paused"], check=True).out.split()
     if paused:
@@ -186,6 +250,10 @@ VERBS: Mapping[str, Verb] = {
     "free-disk": Verb(free_disk, ends="fill-disk"),
     "swap-hostkey": Verb(swap_hostkey),
     "pause-container": Verb(pause_container, "CONTAINER"),
+    "kill-container": Verb(kill_container, "CONTAINER"),
+    "oom-container": Verb(oom_container, "CONTAINER"),
+    "hold": Verb(hold, "WORDS"),
+    "release": Verb(release, ends="hold"),
     "crash": Verb(crash),
     "boot": Verb(boot, ends="crash"),
 }
@@ -222,6 +290,7 @@ def heal(bench: Bench) -> None:
     undelay(bench)
     node.inside(["iptables", "-w", "-F", "INPUT"], check=True)
     free_disk(bench)
+    release(bench)
     node.plant()
     start_sshd(bench)
     start_docker(bench)

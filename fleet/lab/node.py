@@ -271,6 +271,13 @@ class Node:
             return (self.folder / "faults").read_text().splitlines()
         return []
 
+    def held(self) -> list[str]:
+        """The docker commands that wait on the node, without "docker" (faults.hold)."""
+        with suppress(OSError, LabError):
+            waiting = sorted((self.root / "run/hold").glob("waiting.*"))
+            return [path.read_text() for path in waiting if (self.root / "proc" / path.suffix[1:]).exists()]
+        return []
+
     def note(self, fault: str, *, on: bool) -> None:
         """Remember that a fault is in force, or is no longer."""
         kept = [line for line in self.faults() if line.split(" ")[0] != fault.split(" ")[0]]

@@ -144,7 +144,7 @@ class PointRunner:
         except ServiceDied as death:
             return self._stopped(Load(None, death.what, error=death))
         except (HostError, LeaseHeld) as lost:
-            return self._stopped(Load(None, lost.what, error=lost))
+            return self._stopped(Load(None, lost.head, error=lost))
         except NotReady as late:
             return self._stopped(Load(None, f"{late.what} (timeouts.point_within: {within:.0f} s)"))
         except FleetError as error:

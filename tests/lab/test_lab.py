@@ -233,6 +233,24 @@ def test_a_full_disk_with_something_left(lab: Lab, healed: Fault) -> None:
     assert 48 <= available <= 65
 
 
+def test_docker_commands_are_held_by_their_words(lab: Lab, healed: Fault) -> None:
+    path = said(lab, "node2", "command -v docker")
+    inode = said(lab, "node2", f"stat -c %i {path}")
+    healed("hold", "node2", "ps * --quiet")
+    assert said(lab, "node2", "docker ps -a") != "", "other words go through"
+    line = ["/usr/bin/ssh", "-F", str(lab.ssh_config), "node2", "docker ps --all --quiet && echo done"]
+    with subprocess.Popen(line, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True) as waiting:
+        process.wait(lambda: lab.node("node2").held() == ["ps --all --quiet"], 15, "not held")
+        assert waiting.poll() is None
+        lab.fault("release", "node2")
+        assert waiting.communicate(timeout=15)[0].endswith("done\n")
+    assert lab.node("node2").held() == []
+    lab.fault("hold", "node2", "ps")
+    lab.heal("node2")
+    assert said(lab, "node2", f"stat -c %i {path}") == inode, "the client is as it was"
+    assert lab.status()[1].faults == ()
+
+
 def test_a_capped_wire(lab: Lab, healed: Fault) -> None:
     healed("rate", "node2", 16)
     started = time.monotonic()
@@ -295,6 +313,13 @@ def test_containers_are_paused_and_survive_on_disk(lab: Lab, healed: Fault, cont
     state = lab.docker("node2", ["inspect", "-f", "{{.State.Status}}", container]).out.strip()
     assert state == "exited"
     assert lab.docker("node2", ["image", "inspect", BUSYBOX]).returncode == 0
+
+
+@pytest.mark.parametrize(("verb", "oom"), [("kill-container", "false"), ("oom-container", "true")])
+def test_a_container_that_is_killed(lab: Lab, healed: Fault, container: str, verb: str, oom: str) -> None:
+    healed(verb, "node2", container)
+    state = ["inspect", "-f", "{{.State.Status}} {{.State.ExitCode}} {{.State.OOMKilled}}", container]
+    process.wait(lambda: lab.docker("node2", state).out.split() == ["exited", "137", oom], 15, "not killed")
 
 
 # ---------------------------------------------------------------------- up, mending, down

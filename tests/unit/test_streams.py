@@ -6,6 +6,7 @@ import ast
 import io
 import json
 import os
+import pty
 import subprocess
 import sys
 from pathlib import Path
@@ -122,3 +123,34 @@ def test_every_character_of_ours_has_a_plain_one(path: Path) -> None:
     docstrings = [node.value for node in nodes if isinstance(node, ast.Expr)]
     texts = [node.value for node in nodes if isinstance(node, ast.Constant) and node not in docstrings]
     assert {char for text in texts for char in str(text) if not char.isascii()} <= set(PLAIN)
+
+
+def test_a_terminal_that_hung_up_is_written_to_no_more_and_a_file_still_is(tmp_path: Path) -> None:
+    program = (
+        "import os, signal, sys; from fleet.front import ended_like_interrupted\n"
+        "with ended_like_interrupted():\n"
+        "    try: print('up', flush=True); signal.pause()\n"
+        "    except KeyboardInterrupt: print('told', flush=True); os.write(int(sys.argv[1]), b'ended')\n"
+    )
+    done = tmp_path / "done"
+    ours, its = pty.openpty()
+    with done.open("wb") as file:
+        number = file.fileno()
+        argv = ["setsid", "--ctty", "--wait", sys.executable, "-c", program, str(number)]
+        running = subprocess.Popen(argv, stdin=its, stdout=its, stderr=its, pass_fds=[number], cwd=ROOT)
+    os.close(its)
+    assert os.read(ours, 10).startswith(b"up")
+    os.close(ours)
+    running.wait(30)
+    assert done.read_bytes() == b"ended"
+
+
+def test_a_hang_up_that_no_terminal_sent_is_told_where_it_was_started() -> None:
+    program = (
+        "import os, signal; from fleet.front import ended_like_interrupted\n"
+        "with ended_like_interrupted():\n"
+        "    try: os.kill(os.getpid(), signal.SIGHUP)\n"
+        "    except KeyboardInterrupt: print('told')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=30)
+    assert (done.stdout, done.stderr) == ("told\n", "")

@@ -187,7 +187,7 @@ def test_a_lost_host_is_recorded_then_raised(world: World, up: Deployment) -> No
         run(up)
     (record,) = up.folder.records()
     assert record.state == "incomplete"
-    assert record.verdict.reasons[0] == "client: stopped: connection lost"
+    assert record.verdict.reasons[0] == "client: stopped: mi355x-02: connection lost"
     assert client_node(world).asked("docker rm .*client")
 
 
