@@ -151,8 +151,10 @@ def cleared(scene: Scene) -> None:
 
 
 def completed(scene: Scene, found: Outcome) -> None:
-    """Taken up again the run has all its points, and what was finished is as it was."""
-    if scene.folder is None or not scene.folder.plan_json.exists():
+    """Taken up again the run has all its points, and what was finished is as it was. An engine that fails by its plan
+    would fail again; a point that has ended and is not valid is a result.
+    """
+    if scene.folder is None or FAULTS[found.fault].telltale or {"invalid", "failed"} & set(found.points):
         return
     before = scene.finished()
     env = {SECRET: scene.secret, **scene.limits()}
