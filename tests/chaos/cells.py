@@ -57,7 +57,8 @@ def nodes() -> Iterator[Cell]:
     yield from ends("node frozen", 3, LOST, "preflight", "ready", "mid-point", promise=lost, within=40)
     yield from homeless("node frozen", LOST, "teardown")
     yield from ends("disk full", 3, FULL, "preflight", "stage", "launch")
-    yield Cell("disk full, client's", "mid-point", 1, r"conc +8 .*(?i:no space)", ("valid", "failed"))
+    # Where not even the client's last words find room, only that it failed is known.
+    yield Cell("disk full, client's", "mid-point", 1, r"conc +8 .*client: exit 1", ("valid", "failed"))
     yield from ends("node crashed", 3, LOST, "stage", "ready", "mid-point", promise=lost, within=30)
     yield from homeless("node crashed", LOST, "collect")
     yield from ends("node rebooted", 3, LOST, "launch")
