@@ -8,10 +8,9 @@ from tests.chaos import promises
 from tests.chaos.cell import Cell
 from tests.chaos.faults import AT_START
 
-LOST = (
-    r"node2: (no answer|no SSH banner|the connection was (lost|dropped)|`docker [^`]*` did not end|connection refused)"
-)
-REFUSED = r"node2: (connection refused|the connection was lost)"
+SILENT = r"no answer|no SSH banner|the connection was (lost|dropped)|`docker [^`]*` did not end|connection refused"
+LOST = rf"node2( is lost|: lost|: ({SILENT}))"
+REFUSED = r"node2( is lost|: (connection refused|the connection was lost))"
 ENGINE = r"node2: (`docker [^`]*` ended with code|Docker cannot be used)|^ *Cannot connect to the Docker daemon"
 FULL = r"(?i)node2: .*GB free|no space left on device"
 KEY = r"node2: .*host key"

@@ -18,10 +18,10 @@ OTHER = 'hostname other-desk && exec "$@"'
 MEMORY = "HIP out of memory"
 AT_START = {
     "oom-at-start": MEMORY,
-    "kv-room-at-start": "Not enough memory for KV cache",
-    "gpu-held-at-start": "is physically free on the GPU",
-    "weights-at-start": "default_weight_loader: shape mismatch",
-    "mooncake-at-start": "Mooncake TransferEngine.initialize",
+    "start-error=kv-room": "Not enough memory for KV cache",
+    "start-error=gpu-taken": "is physically free on the GPU",
+    "start-error=weights": "default_weight_loader: shape mismatch",
+    "start-error=mooncake": "Mooncake TransferEngine.initialize",
 }
 STOPPED = 4.0
 """Seconds that a stopped controller stays so."""

@@ -16,7 +16,7 @@ DEATH: float | None = None
 LOST: float | None = None
 """From a host's silence to the line that names it."""
 
-RESUME = True
+RESUME = False
 """`sweep --resume RUN` runs what is missing, in the same folder."""
 
 LEASES = False
