@@ -142,7 +142,7 @@ class PointRunner:
         except Deaths as death:
             return self._stopped(Load(None, str(death.deaths[0]), error=death))
         except ServiceDied as death:
-            return self._stopped(Load(None, death.what, error=death))
+            return self._stopped(Load(None, "; ".join(map(str.strip, death.what.splitlines())), error=death))
         except (HostError, LeaseHeld) as lost:
             return self._stopped(Load(None, lost.head, error=lost))
         except NotReady as late:

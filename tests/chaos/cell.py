@@ -142,8 +142,8 @@ def cleared(scene: Scene) -> None:
     if scene.desk.ours():
         gone = scene.desk.invoke("down", "--inventory", scene.inventory)
         assert gone.code == 0, gone.all
-    reaped = promises.reaped(scene.desk, scene.inventory)
-    assert reaped is None or reaped.code == 0, reaped.all
+    reaped = scene.desk.invoke("reap", "--inventory", scene.inventory)
+    assert reaped.code == 0, reaped.all
     kept(before, scene.finished())
     scene.desk.nothing_left()
     assert promises.leases(scene.desk) == {}
@@ -158,9 +158,8 @@ def completed(scene: Scene, found: Outcome) -> None:
         return
     before = scene.finished()
     env = {SECRET: scene.secret, **scene.limits()}
-    said = promises.resumed(scene.desk, scene.folder, scene.inventory, 3 * scene.patience, **env)
-    if said is None:
-        return
+    words = ["sweep", "--resume", scene.folder.name, "--inventory", scene.inventory]
+    said = scene.desk.invoke(*words, within=3 * scene.patience, **env)
     kept(before, scene.finished())
     assert said.code == 0, said.all
     assert states(scene) == ("valid",) * len(CONC), said.all
