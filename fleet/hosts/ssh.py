@@ -59,8 +59,10 @@ SESSIONS = 8
 FRESH = 0.2
 """Seconds that the failure of an earlier attempt to connect answers later calls, too."""
 
-SILENCE = 5
-"""Seconds of silence after which a host is lost, whatever a call on it may still take."""
+SILENCE = 15
+"""Seconds of silence after which a connection is given up, whatever a call on it may still take. Packets that are lost
+now and then are sent again meanwhile; where containers serve, their host's pulse tells sooner.
+"""
 
 PREAMBLE = 64 * 1024
 """Bytes that a login shell's start-up files may print before the command begins."""
@@ -814,9 +816,9 @@ def heed_silence(channel: object) -> None:
         return
     channel.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option, value in (
-        ("TCP_KEEPIDLE", 1),
-        ("TCP_KEEPINTVL", 1),
-        ("TCP_KEEPCNT", SILENCE),
+        ("TCP_KEEPIDLE", SILENCE // 3),
+        ("TCP_KEEPINTVL", SILENCE // 6),
+        ("TCP_KEEPCNT", 5),
         ("TCP_USER_TIMEOUT", 1000 * SILENCE),
     ):
         if hasattr(socket, option):  # not every system has them all

@@ -11,7 +11,10 @@ from tests.chaos.faults import AT_START
 SILENT = r"no answer|no SSH banner|the connection was (lost|dropped)|`docker [^`]*` did not end|connection refused"
 LOST = rf"node2( is lost|: lost|: ({SILENT}))"
 REFUSED = r"node2( is lost|: (connection refused|the connection was lost))"
-ENGINE = r"the Docker engine on node2 stopped|node2: (`docker [^`]*` ended with code|Docker cannot be used)|^ *Cannot connect to the Docker daemon"
+ENGINE = (
+    r"the Docker engine on node2 stopped|node2: (`docker [^`]*` ended with code|Docker cannot be used)|"
+    r"^ *Cannot connect to the Docker daemon"
+)
 FULL = r"(?i)node2: .*GB free|no space left on device"
 KEY = r"node2: .*host key"
 DECODE = "decode 0 on node2 "
@@ -37,7 +40,9 @@ def ends(
 def lost(fault: str, says: str, *stages: str, **more: object) -> Iterator[Cell]:
     """A host that goes: with serving containers on it that is a death."""
     for stage in stages:
-        yield from ends(fault, 3 if stage in ("preflight", "stage") else 4, says, stage, **more)  # type: ignore[arg-type]
+        serving = stage not in ("preflight", "stage")
+        promise = promises.LOST if serving else promises.SILENT
+        yield from ends(fault, 4 if serving else 3, says, stage, promise=promise, **more)  # type: ignore[arg-type]
 
 
 def passes(fault: str, *stages: str, within: float = 40, code: int = 0) -> Iterator[Cell]:
@@ -47,24 +52,21 @@ def passes(fault: str, *stages: str, within: float = 40, code: int = 0) -> Itera
 
 
 def nodes() -> Iterator[Cell]:
-    soon = promises.LOST
-    yield from lost(
-        "node cut", LOST, "preflight", "stage", "ready", "mid-point", "between points", promise=soon, within=30
-    )
+    yield from lost("node cut", LOST, "preflight", "stage", "ready", "mid-point", "between points", within=30)
     yield from homeless("node cut", LOST, "collect", "teardown")
     yield from lost("connection refused", LOST, "preflight", "launch", "mid-point", within=30)
     yield from homeless("connection refused", LOST, "collect")
     yield from passes("packet loss 5 %", "preflight", "stage", "mid-point", within=90)
     yield from passes("sshd killed", "launch", "mid-point", "teardown")
-    yield from lost("sshd and sessions killed", REFUSED, "stage", "ready", "between points", promise=soon)
-    yield from lost("engine killed", ENGINE, "preflight", "launch", "ready", "mid-point", promise=soon, within=40)
+    yield from lost("sshd and sessions killed", REFUSED, "stage", "ready", "between points")
+    yield from lost("engine killed", ENGINE, "preflight", "launch", "ready", "mid-point", within=40)
     yield from homeless("engine killed", ENGINE, "collect")
-    yield from lost("node frozen", LOST, "preflight", "ready", "mid-point", promise=soon, within=40)
+    yield from lost("node frozen", LOST, "preflight", "ready", "mid-point", within=40)
     yield from homeless("node frozen", LOST, "teardown")
     yield from ends("disk full", 3, FULL, "preflight", "stage", "launch")
     # Where not even the client's last words find room, only that it failed is known.
     yield Cell("disk full, client's", "mid-point", 1, r"conc +8 .*client: exit 1", ("valid", "failed"))
-    yield from lost("node crashed", LOST, "stage", "ready", "mid-point", promise=soon, within=30)
+    yield from lost("node crashed", LOST, "stage", "ready", "mid-point", within=30)
     yield from homeless("node crashed", LOST, "collect")
     yield from lost("node rebooted", LOST, "launch")
     yield from ends("node rebooted", 4, DECODE + "died", "mid-point", "between points")

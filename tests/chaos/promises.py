@@ -10,7 +10,10 @@ DEATH = 2.0
 """From a service's end to the line that names it."""
 
 LOST = 6.0
-"""From a host's silence to the line that names it."""
+"""From the silence of a host with serving containers to the line that names it."""
+
+SILENT = 17.0
+"""The same of a host that nothing serves on yet."""
 
 
 def leases(desk: Desk) -> dict[str, Sequence[str]]:

@@ -100,7 +100,7 @@ def test_a_host_that_falls_silent_is_lost_long_before_the_deadline(lab: Lab, ssh
     begun = time.monotonic()
     with pytest.raises(Unreachable, match="the connection was lost during `sh -c"):
         host.stream(["sh", "-c", "echo up; exec sleep 60"], timeout=60, sink=lambda _: healed("cut", "node1"))
-    assert 4 <= took(begun) < 15
+    assert 14 <= took(begun) < 25
 
 
 def test_a_cable_cut_during_an_upload_leaves_the_old_file(lab: Lab, ssh: Make, healed: Fault) -> None:
@@ -122,8 +122,7 @@ def test_a_cable_cut_during_an_upload_leaves_the_old_file(lab: Lab, ssh: Make, h
     healed("cut", "node1")
     thread.join(30)
     assert took(begun) < 15
-    (problem,) = problems
-    assert isinstance(problem, CommandTimeout | Unreachable), "the deadline, or the silence before it"
+    assert [type(problem) for problem in problems] == [CommandTimeout]
     until(lambda: lab.inside("node1", ["sh", "-c", "ls /tmp/cut-file.tmp.*"]).returncode != 0, 15)
     assert lab.inside("node1", ["cat", "/tmp/cut-file"]).stdout == b"old"
 
