@@ -175,8 +175,7 @@ class Road:
                 with Watcher(deployment):
                     yield
             except FleetError as error:
-                told = f"  {_headline(error)}: bringing the logs of {counted(len(deployment.services), 'service')} home"
-                self.session.progress.line(told)
+                self.session.progress.line(f"  {_headline(error)}: bringing the logs of {_in_reach(deployment)} home")
                 self._clear(deployment)
                 raise
             except Exception:
@@ -267,8 +266,7 @@ class Road:
         deaths = error.deaths if isinstance(error, Deaths) else ()
         lines = [str(error), *obituary.lines(deployment, deaths)]
         logs = self.folder.logs(deployment.arm.arm.name)
-        whose = counted(len(deployment.services), "service")
-        lines.append(f"logs of {whose} are in {logs}; {self._kept()}")
+        lines.append(f"logs of {_in_reach(deployment)} are in {logs}; {self._kept()}")
         if again := self._again(deployment.arm):
             lines.append(f"next: {again}")
         return "\n".join(lines)
@@ -332,6 +330,11 @@ def _told_lines(error: BaseException) -> tuple[str, ...]:
         return ("interrupted",)
     said = f"{error.where}: {error.what}" if error.where else error.what
     return tuple(line.strip() for line in said.splitlines())
+
+
+def _in_reach(deployment: Deployment) -> str:
+    """How many services are on hosts that are not lost."""
+    return counted(sum(one.host in deployment.reachable for one in deployment.services), "service")
 
 
 def _headline(error: BaseException) -> str:

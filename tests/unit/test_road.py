@@ -175,7 +175,7 @@ def test_a_lost_host_is_4_and_the_others_are_cleared(tmp_path: Path, monkeypatch
     assert made.go() == 4
     assert world.nodes["mi355x-01"].boxes == {}
     early, told = [line for line in world.told.lines if "mi355x-02 is lost" in line]
-    assert early.endswith(": bringing the logs of 3 services home")
+    assert early.endswith(": bringing the logs of 2 services home")
     assert re.search(r"it does not answer at all: cable, power or network\n  it held decode0\n", told)
     left = "mi355x-02: lost: its containers and their logs are left there; when it is back: invoke down --run "
     assert any(note.startswith(f"teardown of 1p1d-mtp3: {left}") for note in made.notes)
