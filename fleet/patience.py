@@ -76,3 +76,42 @@ class Patience:
             return f"the slowest so far took {self.slowest:.1f} s and one may take {TIMES} times as long"
         given = f"one may take {self.floor:.0f} s (timeouts.request_within)"
         return f"{given} and the slowest so far took {self.slowest:.1f} s"
+
+
+ERRORS = 3
+"""Failed KV transfers, and requests that got lost with them, from which on they explain a decode worker at rest."""
+
+HUNGRY = 15.0
+"""Seconds at rest after which they do: a single failure is tried again, and counters show what moves after seconds."""
+
+
+@dataclass
+class Hunger:
+    """A decode worker during a load. since: when it last worked on a request or had finished one more, by the clock of
+    whoever looks; errors: failed KV transfers that had been logged by then, by anyone.
+    """
+
+    seat: str
+    since: float | None = None
+    finished: float | None = None
+    errors: int = 0
+
+    def see(self, now: float, finished: float | None, computing: float | None, errors: int) -> None:
+        """None: cannot be read, and then nobody says that it is at rest."""
+        unknown = finished is None or computing is None
+        if self.since is None or unknown or computing or finished != self.finished:
+            self.since, self.finished, self.errors = now, finished, errors
+
+    def starved(self, now: float, errors: int, lost: float, limit: float) -> str:
+        """Why the load is given up; "" while it is not.
+
+        lost: requests that prefill has finished and no decode worker has taken up. limit: seconds that a request may
+        take.
+        """
+        quiet, failed = now - (now if self.since is None else self.since), errors - self.errors
+        explained = failed >= ERRORS and lost >= ERRORS and quiet >= HUNGRY
+        if not explained and (lost < 1 or quiet < limit):
+            return ""
+        handed = counted(lost, "request")
+        why = counted(failed, "transfer error") if failed else f"{handed} handed over"
+        return f"{self.seat} gets no KV: {why}, none finished for {quiet:.0f} s"

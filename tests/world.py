@@ -276,7 +276,12 @@ class Node:
 
     def _logs(self, argv: list[str]) -> Any:
         box = self._box(argv[-1])
-        return box.log if box else (1, "Error response from daemon: No such container: x\n")
+        if box is None:
+            return 1, "Error response from daemon: No such container: x\n"
+        since = argv[argv.index("--since") + 1] if "--since" in argv else ""
+        if not since.endswith("Z"):
+            return box.log
+        return "".join(line for line in box.log.splitlines(keepends=True) if line.split(" ")[0] >= since)
 
     def _stop(self, argv: list[str]) -> int:
         for box in filter(None, map(self._box, argv)):

@@ -20,7 +20,8 @@ class Engine(Protocol):
 
     SPANS: whether one worker can span hosts. FATAL and TRANSFER_ERRORS: regular expressions over log lines.
     PROGRESS: (regular expression, what it means), in the order of a start. START_TIMEOUT: seconds a start may take.
-    METRICS_SETTLE: seconds until the metrics show what has happened.
+    METRICS_SETTLE: seconds until the metrics show what has happened. HEALTH: asks whether the engine lives while the
+    server runs; None if no answer tells.
     """
 
     @property
@@ -39,6 +40,8 @@ class Engine(Protocol):
     def START_TIMEOUT(self) -> int: ...
     @property
     def METRICS_SETTLE(self) -> float: ...
+    @property
+    def HEALTH(self) -> Check | None: ...
     @property
     def VERSIONS(self) -> tuple[str, ...]: ...
 
@@ -60,6 +63,10 @@ class Engine(Protocol):
 
     def under_way(self, metrics: str) -> float | None:
         """Requests that the worker has taken and not finished; None if its metrics do not say."""
+        ...
+
+    def computing(self, metrics: str) -> float | None:
+        """Those of them that are computed: they wait for no KV from elsewhere. None if the metrics do not say."""
         ...
 
     def prefill_request(self, model: str, prompt: str, max_tokens: int) -> dict[str, Any]: ...

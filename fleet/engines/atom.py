@@ -29,6 +29,8 @@ FRAMEWORKS = ("atom-disagg", "atom")
 SPANS = False
 START_TIMEOUT = 5000
 METRICS_SETTLE = 6.0
+# /health is a constant: it stays 200 after an engine core has died.
+HEALTH: Check | None = None
 
 # Versions of what a container runs, one "name version" a line; packages that are not there are left out.
 VERSIONS = (
@@ -240,6 +242,11 @@ def refreshed(metrics: str) -> float | None:
 def under_way(metrics: str) -> float | None:
     """Running, waiting, and waiting for KV from elsewhere, over all ranks."""
     return prometheus.sum_of(metrics, "atom:requests_running", "atom:requests_waiting", "atom:requests_parked_kv_load")
+
+
+def computing(metrics: str) -> float | None:
+    """Running, over all ranks: those whose KV has not come yet are counted as parked."""
+    return prometheus.sum_of(metrics, "atom:requests_running")
 
 
 def prefill_request(model: str, prompt: str, max_tokens: int) -> dict[str, Any]:

@@ -28,6 +28,8 @@ SPANS = False
 START_TIMEOUT = 5000
 # The counters are read when they are asked for.
 METRICS_SETTLE = 0.0
+# 503 once the engine core is dead.
+HEALTH = Check("health", "/health", answered)
 
 # Versions of what a container runs, one "name version" a line; packages that are not there are left out.
 VERSIONS = (
@@ -200,10 +202,10 @@ def service(seat: Seat, placement: Placement, options: Options) -> Service:
 
 
 def readiness(seat: Seat, placement: Placement) -> tuple[Check, ...]:
-    """Nothing listens before the engine is built, and health asks the engine: 503 once it is dead."""
+    """Nothing listens before the engine is built."""
     name = served_name(placement.arm)
     return (
-        Check("health", "/health", answered),
+        HEALTH,
         Check("model", "/v1/models", lambda r: serves(r, name)),
         Check("version", "/version", _versioned),
     )
@@ -230,6 +232,11 @@ def refreshed(metrics: str) -> float | None:
 def under_way(metrics: str) -> float | None:
     """Running and waiting, over all engines."""
     return prometheus.sum_of(metrics, "vllm:num_requests_running", "vllm:num_requests_waiting")
+
+
+def computing(metrics: str) -> float | None:
+    """Running, over all engines."""
+    return prometheus.sum_of(metrics, "vllm:num_requests_running")
 
 
 def prefill_request(model: str, prompt: str, max_tokens: int) -> dict[str, Any]:

@@ -13,6 +13,9 @@ from fleet.session import Machine
 from fleet.stages.deployment import Deployment, by_host
 from fleet.stages.wait import NotYet, wait
 
+Metrics = dict[str, str]
+"""Metrics by seat name."""
+
 Texts = dict[str, str | None]
 """Metrics by seat name; None where they could not be read."""
 
@@ -22,17 +25,22 @@ GLANCE_SECONDS = 3.0
 
 def settled(deployment: Deployment, *, within: float = 30.0) -> dict[str, Counters]:
     """Counters by seat name, of metrics that are `fresh`. within: seconds."""
-    return _counted(deployment, fresh(deployment, within=within))
+    return counted(deployment, fresh(deployment, within=within))
 
 
 def at_once(deployment: Deployment) -> dict[str, Counters]:
     """Counters by seat name as published last: good enough for a progress bar."""
+    return counted(deployment, glance(deployment))
+
+
+def glance(deployment: Deployment) -> Metrics:
+    """Metrics by seat name as published last; a worker that does not show them soon has no entry."""
     grouped = by_host(http_servers(deployment))
 
     def act(machine: Machine) -> Texts:
         return {one.name: _text(machine, deployment, one, timeout=GLANCE_SECONDS) for one in grouped[machine.name]}
 
-    return _counted(deployment, _merged(deployment.session.each(grouped, act, timeout=GLANCE_SECONDS)))
+    return _merged(deployment.session.each(grouped, act, timeout=GLANCE_SECONDS))
 
 
 def fresh(deployment: Deployment, *, within: float = 30.0) -> dict[str, str]:
@@ -45,10 +53,15 @@ def fresh(deployment: Deployment, *, within: float = 30.0) -> dict[str, str]:
 
     def act(machine: Machine) -> Texts:
         deadline = Deadline(within)
-        now = machine.probe(probes.CLOCK)
+        now = clock(machine)
         return {one.name: _fresh(machine, deployment, one, now, deadline.left()) for one in grouped[machine.name]}
 
     return _merged(deployment.session.each(grouped, act, timeout=within + deployment.engine.METRICS_SETTLE))
+
+
+def clock(machine: Machine) -> float | None:
+    """Unix seconds by the host's clock; None if it does not tell."""
+    return machine.probe(probes.CLOCK)
 
 
 def http_servers(deployment: Deployment) -> list[Service]:
@@ -56,7 +69,7 @@ def http_servers(deployment: Deployment) -> list[Service]:
     return [service for service in deployment.arm.servers if service.http and service.seat.node == 0]
 
 
-def _counted(deployment: Deployment, texts: dict[str, str]) -> dict[str, Counters]:
+def counted(deployment: Deployment, texts: Metrics) -> dict[str, Counters]:
     return {seat: deployment.engine.counters(text) for seat, text in texts.items()}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Sequence
 from datetime import datetime
 from functools import partial
@@ -51,6 +52,7 @@ def ready(deployment: Deployment, *, within: float) -> str:
         answering(deployment, [deployment.arm.router], deadline, watched=deployment.services)
     sent = counted(through_the_front(deployment, deadline), "completion")
     pairs = prove_pairs(deployment, deadline)
+    deployment.vigil.serving = time.time()
     told = f"ready in {deadline.spent():.1f} s: {sent} counted by {every(len(workers), 'worker')}"
     if deployment.arm.router:
         told += f", {pairs} of {pairs} pairs answered, router sees {len(workers)} of {len(workers)}"

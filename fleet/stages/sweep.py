@@ -15,14 +15,14 @@ from fleet.docker import Image
 from fleet.errors import FleetError, HostError, LeaseHeld, NotReady, ServiceDied
 from fleet.model.evidence import Counters, Measurement
 from fleet.model.service import Service
-from fleet.patience import Patience
+from fleet.patience import Hunger, Patience
 from fleet.plan import PlannedPoint
 from fleet.results import record as records
 from fleet.results.aggregate import aggregate, figures
 from fleet.results.judge import acceptance_length, judge
 from fleet.results.record import Evidence, Figures, Record, State, Verdict
 from fleet.session import Machine
-from fleet.stages import collect, counters, watch
+from fleet.stages import collect, corpse, counters, watch
 from fleet.stages.deployment import Deployment, by_host, checks, spoken
 from fleet.stages.launch import start
 from fleet.stages.teardown import STOP_SECONDS, ours
@@ -94,6 +94,8 @@ class PointRunner:
             osl=self.point.osl,
             floor=deployment.session.settings.timeouts.request_within,
         )
+        decoders = [one for one in counters.http_servers(deployment) if one.seat.role == "decode"]
+        self.hunger = {one.name: Hunger(spoken(one)) for one in decoders}
         earlier = deployment.folder.records()
         self.attempt = 1 + sum(record.point == self.point.id for record in earlier)
 
@@ -102,12 +104,15 @@ class PointRunner:
         before = watch.meanwhile(self.deployment, lambda: counters.settled(self.deployment))
         try:
             start(self.labelled, [self.client])
+            self.deployment.vigil.loaded = True
             load = self._load(before)
         except KeyboardInterrupt:
             self._keep(self._record(started, before, {}, Load(None, "interrupted")))
             raise
         except FleetError as problem:
             load = self._not_started(problem)
+        finally:
+            self.deployment.vigil.loaded = False
         load, after = self._settled(load)
         record = self._record(started, before, after, load)
         self._keep(record)
@@ -123,9 +128,17 @@ class PointRunner:
         if load.error is not None:
             return load, {}
         try:
-            return load, watch.meanwhile(self.deployment, lambda: counters.settled(self.deployment))
+            after = watch.meanwhile(self.deployment, lambda: counters.settled(self.deployment))
+            if self._failures(load):
+                corpse.certain(self.deployment)
+            return load, after
         except ServiceDied as death:
             return replace(load, code=None, why=death.what, error=death), {}
+
+    def _failures(self, load: Load) -> bool:
+        """Whether the client ended by itself, and not every request was answered."""
+        measurement, _ = self._measurement(load)
+        return load.code is not None and (measurement is None or measurement.completed < measurement.requested)
 
     def _keep(self, record: Record) -> None:
         self.deployment.folder.append_record(record)
@@ -164,11 +177,30 @@ class PointRunner:
             raise FleetError("its container is gone", where=spoken(self.client))
         if not state.running and state.status not in ("created", "restarting"):
             return state.exit_code
-        self.patience.see(awake.now(), _finished(self.deployment, before, counters.at_once(self.deployment)))
+        metrics = counters.glance(self.deployment)
+        now = counters.counted(self.deployment, metrics)
+        self.patience.see(awake.now(), _finished(self.deployment, before, now))
         self._tell(self.patience.done)
+        self._fed(before, now, metrics)
         if hung := self.patience.lost(awake.now()):
-            raise FleetError(hung)
+            raise FleetError("; ".join(filter(None, (hung, corpse.stale(self.deployment)))))
         return NotYet(f"{self.patience.done} of {self.patience.total} requests")
+
+    def _fed(self, before: dict[str, Counters], now: dict[str, Counters], metrics: dict[str, str]) -> None:
+        """Raises FleetError for a decode worker to which no KV comes: its requests would hang to the end."""
+        clock, errors = awake.now(), self.deployment.vigil.transfers
+        computing = {seat: self.deployment.engine.computing(metrics.get(seat, "")) for seat in self.hunger}
+        for seat, hunger in self.hunger.items():
+            hunger.see(clock, now.get(seat, Counters()).finished, computing[seat], errors)
+        prefill = [one.name for one in counters.http_servers(self.deployment) if one.seat.role == "prefill"]
+        handed = _risen(before, now, prefill)
+        taken = _risen(before, now, list(self.hunger))
+        if handed is None or taken is None:
+            return
+        lost = handed - taken - sum(filter(None, computing.values()))
+        whys = [one.starved(clock, errors, lost, self.patience.limit) for one in self.hunger.values()]
+        if told := "; ".join(filter(None, whys)):
+            raise FleetError(told)
 
     def _router(self) -> None:
         """A router that counts fewer workers than planned measures another deployment. Raises ServiceDied."""
@@ -322,9 +354,14 @@ class PointRunner:
 def _finished(deployment: Deployment, before: dict[str, Counters], now: dict[str, Counters]) -> float | None:
     """Requests that decode (or aggregated) workers have finished since the point began; None if not all of them say."""
     last = [s.name for s in counters.http_servers(deployment) if s.seat.role in ("decode", "server")]
-    ends = [(before.get(seat, Counters()).finished, now.get(seat, Counters()).finished) for seat in last]
+    return _risen(before, now, last)
+
+
+def _risen(before: dict[str, Counters], now: dict[str, Counters], seats: Sequence[str]) -> float | None:
+    """Requests that these seats have finished since then; None if not all of them say."""
+    ends = [(before.get(seat, Counters()).finished, now.get(seat, Counters()).finished) for seat in seats]
     moves = [after - earlier for earlier, after in ends if earlier is not None and after is not None]
-    return sum(moves) if len(moves) == len(last) else None
+    return sum(moves) if len(moves) == len(seats) else None
 
 
 def _state(load: Load, measurement: Measurement | None) -> State:

@@ -103,13 +103,15 @@ def _suspects(deployment: Deployment, services: Sequence[Service]) -> list[Servi
 
 
 def _there(deployment: Deployment) -> None:
-    """Raises HostLost for a host that is lost, or whose engine has stopped."""
+    """Raises HostLost for a host that is lost, or whose Docker engine has stopped; Deaths for engines of ours."""
     vigil = deployment.vigil
     for host, why in vigil.lost.items():
         raise HostLost(f"{host} is lost: {why}\n  it held {_seats(deployment, host)}", hint=_try(deployment, host))
     for host, why in vigil.engines.items():
         what = f"the Docker engine on {host} {why}: {_seats(deployment, host)} went with it"
         raise HostLost(what, hint=_try(deployment, host, ["docker", "version"]))
+    if dead := [Death(one, *vigil.dead[one.name]) for one in deployment.services if one.name in vigil.dead]:
+        raise Deaths(dead)
 
 
 def _seats(deployment: Deployment, host: str) -> str:

@@ -1,14 +1,17 @@
-"""Follows, on every host of an arm, its Docker engine's events and its heart beat, from launch to teardown."""
+"""Follows an arm from launch to teardown: every host's heart beat and Docker events, and whether its engines live."""
 
 from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
+from contextlib import suppress
 from types import TracebackType
 
 from fleet import docker
 from fleet.errors import CommandFailed, FleetError, HostError
 from fleet.session import Machine
+from fleet.stages.corpse import Inquest
 from fleet.stages.deployment import Deployment
 from fleet.stages.pulse import Pulse
 
@@ -45,9 +48,8 @@ class Watcher:
         for host in self._deployment.hosts:
             machine = self._deployment.session.machine(host)
             for act in (self._pulse, self._follow):
-                thread = threading.Thread(target=act, args=(machine,), name=f"fleet-watch-{host}", daemon=True)
-                self._threads.append(thread)
-                thread.start()
+                self._begin(host, act, machine)
+        self._begin("engines", self._inquire)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
@@ -58,6 +60,19 @@ class Watcher:
         end = time.monotonic() + ENDING
         for thread in self._threads:
             thread.join(max(0.0, end - time.monotonic()))
+
+    def _begin(self, name: str, act: Callable[..., None], *machine: Machine) -> None:
+        thread = threading.Thread(target=act, args=machine, name=f"fleet-watch-{name}", daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _inquire(self) -> None:
+        """Once the arm is ready: what a start logs is read when it has failed."""
+        inquest = Inquest(self._deployment)
+        while not self._stopped.wait(inquest.pause):
+            if self._vigil.serving:
+                with suppress(FleetError):
+                    inquest.look()
 
     def _pulse(self, machine: Machine) -> None:
         def lost(why: str) -> None:

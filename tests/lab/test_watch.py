@@ -168,3 +168,79 @@ def test_a_start_that_makes_no_progress(desk: Desk) -> None:
     silent = r"no progress since \d\d:\d\d:\d\d \(\d s\): its log is silent and it uses no CPU"
     assert re.search(rf"decode 0 on node2: {silent}; last line: .*Memory budget", said.out), said.out
     desk.nothing_left()
+
+
+# ---------------------------------------------------------------------- engines that are dead behind a container
+
+
+ENGINE = 20.0
+
+
+def test_a_core_of_atom_that_dies_and_hangs_every_request(desk: Desk) -> None:
+    """Health stays 200 and the container runs: only the log and the counters tell, long before request_within."""
+    inventory = desk.inventory(
+        trial={"output": 64, "max_concurrency": 64},
+        node2={"env": {"FLEET_DOUBLE_FAIL": "core-hangs-after=100"}},
+    )
+    with desk.started(*desk.small(STP, inventory=inventory, conc="64")) as running:
+        loading(desk, running)
+        core_died(desk, "node2", "decode0", "proc died unexpectedly")
+        known(desk, running, time.monotonic(), ENGINE)
+        said = running.end()
+    died(desk, said)
+    line = r"EngineCore DP rank 0: proc died unexpectedly \(exitcode=-9\), shutting down\."
+    assert re.search(rf"conc 64 stopped: decode 0 on node2 died \(its engine: nothing has moved .*{line}", said.out)
+    assert re.search(rf"decode 0 on node2   .*{line}   ← first fatal line", said.out), said.out
+    assert re.search(r"logs of 3 services are in .*/logs/1p1d", said.out), said.out
+    desk.nothing_left()
+
+
+@pytest.mark.parametrize(
+    ("fail", "told"),
+    [
+        ("core-dies-after=30", r"its engine: /health tells status 503"),
+        ("core-hangs-after=30", r"its engine: nothing has moved for \d+ seconds"),
+    ],
+)
+def test_a_core_of_vllm_that_dies(desk: Desk, fail: str, told: str) -> None:
+    """Requests fail at once, or hang."""
+    env = {"FLEET_DOUBLE_FAIL": fail}
+    inventory = desk.inventory(everyone={"env": env}, trial={"output": 64, "max_concurrency": 16})
+    words = ["sweep", "--config", "dsv4-fp4-mi355x-vllm", "--arm", "tp8-1k1k", "--conc", "16", "--inventory", inventory]
+    with desk.started(*words) as running:
+        loading(desk, running)
+        core_died(desk, "node1", "server0", "EngineDeadError")
+        known(desk, running, time.monotonic(), ENGINE)
+        said = running.end()
+    died(desk, said)
+    assert re.search(rf"conc 16 stopped: server 0 on node1 died \({told}", said.out), said.out
+    assert re.search(r"server 0 on node1   .*EngineCore encountered a fatal error\..*   ← first fatal line", said.out)
+    desk.nothing_left()
+
+
+def test_a_decode_worker_that_gets_no_kv_ends_its_point_and_the_next_one_runs(desk: Desk) -> None:
+    inventory = desk.inventory(
+        trial={"output": 16},
+        node1={"env": {"FLEET_DOUBLE_FAIL": "hang-transfers=10"}},
+        node2={"env": {"FLEET_DOUBLE_TRANSFER_SECONDS": "25"}},
+    )
+    said = desk.invoke(*desk.small(STP, inventory=inventory, conc="4,8"), within=140)
+    print(said.out)
+    assert said.code == 1, said.all
+    records = desk.run().records()
+    assert [(one.conc, one.state) for one in records] == [(4, "incomplete"), (8, "incomplete")]
+    for record in records:
+        told = r"client: stopped: decode 0 on node2 gets no KV: [48] transfer errors, none finished for \d+ s"
+        assert re.fullmatch(told, record.verdict.reasons[0]), record.verdict.reasons
+    assert "conc 8 waits until the servers have done with conc 4" in said.out
+    desk.nothing_left()
+
+
+def core_died(desk: Desk, node: str, seat: str, line: str) -> None:
+    (box,) = desk.containers(node, f"name={seat}")
+
+    def said() -> bool:
+        logged = desk.lab.docker(node, ["logs", box])
+        return line in logged.out + logged.err
+
+    until(said, f"{line!r} in the log of {seat}")

@@ -24,7 +24,7 @@ from atom.benchmarks.bench_flags import BENCH_FLAGS
 from atom.entrypoints.metrics import metrics_text, mtp_stats
 from atom.entrypoints.server_flags import SERVER_FLAGS
 from double.engine import Engine
-from double.failures import Failures
+from double.failures import START_ERRORS, Failures
 from double.flags import Flag, make_parser
 from double.load import statistics
 from double.numpy_random import NumpyRandom
@@ -718,6 +718,31 @@ def test_a_failed_transfer_is_logged_though_the_retry_hides_it(bench: Bench) -> 
     assert decode.metric("requests_finished_total") == 1
     assert "[PRODUCER] transfer failed for req" in prefill.process.text
     assert "[CONSUMER] transfer failed for req" in decode.process.text
+
+
+def test_transfers_that_hang_are_logged_and_never_answered(bench: Bench) -> None:
+    prefill, decode, router = bench.pair(prefill_fail="hang-transfers=2")
+    assert router.complete()[0] == 200
+    with pytest.raises(TimeoutError):
+        router.ask("/v1/completions", {"prompt": "a", "max_tokens": 1}, timeout=1)
+    assert re.search(r"\[PRODUCER\] RDMA chunk error for req cmpl-\d+", prefill.process.text)
+    assert decode.metric("requests_finished_total") == 1
+    assert (decode.metric("requests_parked_kv_load"), decode.metric("requests_running")) == (1, 0)
+
+
+def test_a_core_that_hangs_logs_it_and_answers_nobody_any_more(bench: Bench) -> None:
+    server = bench.server("", fail="core-hangs-after=1").ready()
+    assert server.complete()[0] == 200
+    with pytest.raises(TimeoutError):
+        server.ask("/v1/completions", {"prompt": "a", "max_tokens": 1}, timeout=0.5)
+    assert server.get("/health")[0] == 200
+    assert "proc died unexpectedly (exitcode=-9), shutting down." in server.process.text
+
+
+@pytest.mark.parametrize("kind", sorted(START_ERRORS))
+def test_start_errors_are_lines_that_explain_a_death(kind: str) -> None:
+    known = atom.TRANSFER_ERRORS if kind == "handshake" else atom.FATAL
+    assert any(re.search(pattern, START_ERRORS[kind]) for pattern in known)
 
 
 def test_a_prefill_that_is_gone_fails_the_transfer(bench: Bench) -> None:

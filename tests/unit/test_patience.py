@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fleet.patience import Patience
+from fleet.patience import Hunger, Patience
 
 Seen = list[tuple[float, float | None]]
 
@@ -87,3 +87,38 @@ def test_a_count_that_cannot_be_read_is_no_hang() -> None:
 def test_looks_that_saw_nothing_do_not_make_requests_seem_quick() -> None:
     made = patience((0, 0), (10, 4), (50, None), (70, 8))
     assert made.slowest == 60
+
+
+# --- a decode worker without KV -------------------------------------------------------------------------------------
+
+
+def hungry(*seen: tuple[float, float | None, float | None, int]) -> Hunger:
+    made = Hunger("decode 0 on node3")
+    for now, finished, computing, errors in seen:
+        made.see(now, finished, computing, errors)
+    return made
+
+
+REST: tuple[tuple[float, float | None, float | None, int], ...] = ((0, 5, 0, 2), (10, 5, 0, 6))
+
+
+@pytest.mark.parametrize(
+    ("now", "errors", "lost", "why"),
+    [
+        (15, 6, 4, "decode 0 on node3 gets no KV: 4 transfer errors, none finished for 15 s"),
+        (14, 6, 4, ""),
+        (15, 4, 4, ""),
+        (15, 6, 2, ""),
+        (60, 2, 1, "decode 0 on node3 gets no KV: 1 request handed over, none finished for 60 s"),
+        (60, 2, 0, ""),
+        (59, 2, 4, ""),
+    ],
+)
+def test_a_decode_worker_that_gets_no_kv_is_told(now: float, errors: int, lost: float, why: str) -> None:
+    assert hungry(*REST).starved(now, errors, lost, limit=60) == why
+
+
+@pytest.mark.parametrize("last", [(10, 6, 0, 9), (10, 5, 1, 9), (10, None, 0, 9), (10, 5, None, 9)])
+def test_one_that_works_or_cannot_be_read_is_not_starved(last: tuple[float, float | None, float | None, int]) -> None:
+    assert hungry(REST[0], last).starved(24.9, 12, 9, limit=14) != ""
+    assert hungry(REST[0], last).starved(23.9, 12, 9, limit=14) == ""

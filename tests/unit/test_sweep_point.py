@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
+from fleet import patience
 from fleet.docker import Image
 from fleet.errors import HostError, NotReady, ServiceDied, Unreachable
+from fleet.model.evidence import Counters
 from fleet.results.record import Record
 from fleet.stages import sweep
 from fleet.stages.deployment import Deployment
@@ -225,6 +228,60 @@ def test_a_point_of_which_one_request_hangs_keeps_what_is_known_and_the_next_may
     assert after is not None
     assert after.finished == 47
     assert up.folder.log("1p1d-mtp3", "client-c4").read_text().endswith(" 47 of 48\n")
+
+
+def test_a_decode_worker_that_gets_no_kv_ends_its_point_and_the_next_may_run(
+    world: World, up: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ends(node: Node, box: Box) -> None:
+        world.counted["prefill0"].finished, up.vigil.transfers = 4, 4
+
+    monkeypatch.setattr(patience, "HUNGRY", 0.1)
+    world.client_ends = ends  # type: ignore[method-assign]
+    record = run(up)
+    assert (record.state, record.verdict.valid) == ("incomplete", False)
+    told = "client: stopped: decode 0 on mi355x-02 gets no KV: 4 transfer errors, none finished for 0 s"
+    assert record.verdict.reasons[0] == told
+
+
+def test_a_hang_is_told_with_whose_counters_stand_still(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(request_within=0.2)
+    up = world.running(tmp_path)
+    monkeypatch.setattr(sweep.counters, "settled", lambda _: {"decode0": Counters(finished=0)})
+
+    def ends(node: Node, box: Box) -> None:
+        world.counted["decode0"].finished, world.counted["decode0"].late = 47, 100
+
+    world.client_ends = ends  # type: ignore[method-assign]
+    reason = run(up).verdict.reasons[0]
+    assert reason.startswith("client: stopped: 1 of 48 requests hung: ")
+    assert re.search(r"; the engine of decode0 has not refreshed its counters for (99|100) s$", reason)
+
+
+@pytest.mark.parametrize(("completed", "asked"), [(40, 0), (39, 1)])
+def test_requests_that_failed_make_the_engines_be_asked(
+    world: World, up: Deployment, monkeypatch: pytest.MonkeyPatch, completed: int, asked: int
+) -> None:
+    calls: list[Deployment] = []
+    monkeypatch.setattr(sweep.corpse, "certain", calls.append)
+    world.result = {"completed": completed}
+    run(up)
+    assert len(calls) == asked
+
+
+def test_an_engine_found_dead_after_its_requests_failed_ends_the_arm(
+    world: World, up: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def dead(_: Deployment) -> None:
+        raise Deaths([Death(up.arm.servers[1], "its engine")])
+
+    monkeypatch.setattr(sweep.corpse, "certain", dead)
+    world.result = {"completed": 39}
+    with pytest.raises(Deaths, match=r"conc 4 stopped: decode 0 on mi355x-02 died \(its engine\)"):
+        run(up)
+    (record,) = up.folder.records()
+    assert (record.state, record.verdict.valid) == ("incomplete", False)
+    assert "services: decode 0 on mi355x-02 died (its engine)" in record.verdict.reasons
 
 
 @pytest.mark.parametrize(("during", "client"), [("wait", ["running"]), ("start", [])])

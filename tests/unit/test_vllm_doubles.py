@@ -180,6 +180,10 @@ def test_a_dead_engine_fails_health(desk: Desk) -> None:
     assert up.get("/health")[0] == 200
     assert up.complete(model=NAME, tokens=1)[0] == 200
     assert up.get("/health")[0] == 503
+    dead = [line for line in up.process.text.splitlines() if line.startswith("ERROR")]
+    assert [pattern for line in dead for pattern in vllm.FATAL if re.search(pattern, line)] == [
+        "EngineCore encountered a fatal error", "Engine core proc .* died unexpectedly", "EngineDeadError"
+    ]  # fmt: skip
     assert up.complete(model=NAME, tokens=1)[0] == 500
 
 

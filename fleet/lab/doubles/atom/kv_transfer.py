@@ -88,10 +88,11 @@ def bind_ports(first: int, count: int, host: str = "0.0.0.0") -> list[socket.soc
 class Parked:
     """KV of finished prefills that no decode has fetched yet: transfer id → tokens."""
 
-    def __init__(self, fails: Callable[[int], bool], log: Callable[[str], None]) -> None:
+    def __init__(self, fails: Callable[[int], bool], hangs: Callable[[int], bool], log: Callable[[str], None]) -> None:
         self.tokens: dict[int, int] = {}
         self.served = 0
         self._fails = fails
+        self._hangs = hangs
         self._log = log
 
     def park(self, transfer: int, tokens: int) -> None:
@@ -101,6 +102,11 @@ class Parked:
         """Serve one connection of a decode worker."""
         try:
             wanted = json.loads(await asyncio.wait_for(reader.readline(), 10))
+            if self._hangs(self.served + 1):
+                self.served += 1
+                self._log(f"[PRODUCER] RDMA chunk error for req {wanted.get('request_id')}; not sending write-done")
+                await reader.read()
+                return
             writer.write(self._serve(int(wanted["transfer_id"]), wanted.get("request_id")))
             await writer.drain()
         except (ValueError, KeyError, TypeError, OSError, TimeoutError):

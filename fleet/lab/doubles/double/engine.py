@@ -90,6 +90,11 @@ class Engine:
         self._wake.set()
         await sequence.done.wait()
 
+    def lose(self) -> None:
+        """What a core takes along when it dies: no answer that is under way will ever end."""
+        self.running.clear()
+        self.max_seqs = 0
+
     async def run(self) -> None:
         """The step loop. Pace is kept against the clock, so that what a step itself costs is not added to its time."""
         clock = asyncio.get_running_loop().time

@@ -7,14 +7,16 @@
     oom-after=N           `HIP out of memory` when the Nth request arrives, exit 1
     core-dies-after=N     an engine core dies when N requests have finished: requests get 500, /health stays 200 (ATOM)
                           or becomes 503 (vLLM)
-    core-hangs-after=N    the same, but requests are never answered
+    core-hangs-after=N    the same, but requests are never answered, nor those under way, and no /health shows it
     stall-request=N       the Nth request is never answered, all others are
     short-output=N        every answer ends after N tokens
     no-accept             the speculation counters do not move
     no-kv-params          prefill answers without kv_transfer_params
     fail-transfer=N       the Nth KV transfer that a prefill serves fails
+    hang-transfers=N      the Nth KV transfer and all after it are logged as failed and never answered
     start-error=KIND      logs the fatal line of that kind before it is ready, exit 1: kv-room, kv-state, gpu-taken,
-                          hip, weights, tokenizer, port, cores, mooncake, moriio, shm
+                          gpu-binary, hip, hip-stream, weights, tokenizer, port, cores, some-cores, all-cores, dp-rank,
+                          worker, mooncake, mooncake-missing, mooncake-memory, moriio, handshake, shm
     print-environment     logs its variables when it starts, as programs do that are being debugged
     ignore-term           SIGTERM and SIGINT do nothing, as in a process that hangs in a driver
 
@@ -30,11 +32,20 @@ START_ERRORS = {
     "kv-room": "AssertionError: Not enough memory for KV cache with block size(16)",
     "kv-state": "RuntimeError: Per-request cache tensor (8.00GB) exceeds available KV budget (2.00GB)",
     "gpu-taken": "RuntimeError: only 12.00GB is physically free on the GPU (other processes may be holding memory)",
+    "gpu-binary": "RuntimeError: hipErrorNoBinaryForGpu: Unable to find code object for all current devices!",
     "hip": "RuntimeError: HIP error: invalid device function",
+    "hip-stream": "RuntimeError: HIP err 801 creating masked stream",
     "weights": "RuntimeError: default_weight_loader: shape mismatch",
     "tokenizer": "huggingface_hub.errors.RepositoryNotFoundError: 404 Client Error",
     "port": "OSError: [Errno 98] error while attempting to bind on address: address already in use",
     "cores": "RuntimeError: Failed to start all EngineCore processes",
+    "some-cores": "Some processes failed to start, shutting down all",
+    "all-cores": "Failed to initialize all EngineCores, cleaning up",
+    "dp-rank": "RuntimeError: Received unexpected SHUTDOWN signal from DP rank 1",
+    "worker": "ModelRunner0: proc died unexpectedly (exitcode=1), shutting down.",
+    "mooncake-missing": "RuntimeError: Mooncake is not installed but kv_connector='mooncake'",
+    "mooncake-memory": "RuntimeError: batch_register_memory FAILED (ret=-1)",
+    "handshake": "RuntimeError: Handshake with 10.0.0.2:6301 failed",
     "mooncake": "RuntimeError: Mooncake TransferEngine.initialize() failed (ret=-1)",
     "moriio": "RuntimeError: MoRIIO is not available",
     "shm": "RuntimeError: Failed to CUDA calloc 8388608 bytes",
@@ -54,6 +65,7 @@ KNOWN = {
     "no-accept": False,
     "no-kv-params": False,
     "fail-transfer": True,
+    "hang-transfers": True,
     "start-error": True,
     "print-environment": False,
     "ignore-term": False,

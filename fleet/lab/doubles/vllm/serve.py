@@ -31,6 +31,7 @@ PROGRAM = "vllm serve"
 VERSION = "0.22.0"
 METHODS = ("mtp", "ngram", "eagle", "eagle3", "draft_model", "deepseek_mtp")
 MAX_NUM_SEQS = 1024
+DEAD = "EngineCore encountered an issue. See stack trace (above) for the root cause."
 
 
 def log(text: str, level: str = "INFO") -> None:
@@ -143,7 +144,7 @@ class Server:
             await asyncio.Event().wait()
         try:
             if self._core_gone("core-dies-after"):
-                raise BadRequest(500, "EngineCore encountered an issue. See stack trace (above) for the root cause.")
+                raise BadRequest(500, DEAD)
             job = understood(request, number, self.setup.name, self.setup.context, self._most)
             await self._run(job, exchange)
         except BadRequest as error:
@@ -172,7 +173,11 @@ class Server:
         counters = self.engine.counters
         counters.finished += 1
         if counters.finished == (self.failures.number("core-dies-after") or self.failures.number("core-hangs-after")):
+            if "core-hangs-after" in self.failures:
+                self.engine.lose()
             log("EngineCore encountered a fatal error.", "ERROR")
+            log("Engine core proc EngineCore_DP0 died unexpectedly, shutting down client.", "ERROR")
+            log(f"vllm.v1.engine.exceptions.EngineDeadError: {DEAD}", "ERROR")
         if self.failures.reached("exit-after", counters.finished):
             log("Engine core proc EngineCore_DP0 died unexpectedly, shutting down client.", "ERROR")
             self.end(self.failures.code("exit-after"))

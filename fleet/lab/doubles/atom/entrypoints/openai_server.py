@@ -114,7 +114,11 @@ class Server:
         self.failures = failures
         self.engine = Engine(setup.shape, setup.acceptance, setup.seats, count_drafts="no-accept" not in failures)
         self.engine.on_steps = self._log_steps
-        self.parked = Parked(lambda nth: failures.number("fail-transfer") == nth, log)
+        self.parked = Parked(
+            lambda nth: failures.number("fail-transfer") == nth,
+            lambda nth: failures.reached("hang-transfers", nth),
+            log,
+        )
         self.ending: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self.held: list[socket.socket] = []
         self.loading = 0
@@ -275,6 +279,8 @@ class Server:
         counters.prompt_tokens += job.prompt_tokens
         counters.generation_tokens += job.max_tokens
         if counters.finished == (self.failures.number("core-dies-after") or self.failures.number("core-hangs-after")):
+            if "core-hangs-after" in self.failures:
+                self.engine.lose()
             log("EngineCore DP rank 0: proc died unexpectedly (exitcode=-9), shutting down.")
         if self.failures.reached("exit-after", counters.finished):
             log(f"proc died unexpectedly (exitcode={self.failures.code('exit-after')}), shutting down.")
