@@ -13,7 +13,7 @@
     no-accept             the speculation counters do not move
     no-kv-params          prefill answers without kv_transfer_params
     fail-transfer=N       the Nth KV transfer that a prefill serves fails
-    hang-transfers=N      the Nth KV transfer and all after it are logged as failed and never answered
+    hang-transfers=N[:M]  M KV transfers from the Nth on (default: all) are logged as failed and never answered
     start-error=KIND      logs the fatal line of that kind before it is ready, exit 1: kv-room, kv-state, gpu-taken,
                           gpu-binary, hip, hip-stream, weights, tokenizer, port, cores, some-cores, all-cores, dp-rank,
                           worker, mooncake, mooncake-missing, mooncake-memory, moriio, handshake, shm
@@ -110,6 +110,11 @@ class Failures:
 
     def code(self, name: str, default: int = 1) -> int:
         return int(self.asked.get(name, "").partition(":")[2] or default)
+
+    def hangs(self, nth: int) -> bool:
+        """Whether a prefill never answers its nth KV transfer."""
+        first = self.number("hang-transfers")
+        return first is not None and first <= nth < first + self.code("hang-transfers", 1 << 62)
 
     def reached(self, name: str, count: int) -> bool:
         number = self.number(name)

@@ -114,11 +114,7 @@ class Server:
         self.failures = failures
         self.engine = Engine(setup.shape, setup.acceptance, setup.seats, count_drafts="no-accept" not in failures)
         self.engine.on_steps = self._log_steps
-        self.parked = Parked(
-            lambda nth: failures.number("fail-transfer") == nth,
-            lambda nth: failures.reached("hang-transfers", nth),
-            log,
-        )
+        self.parked = Parked(lambda nth: failures.number("fail-transfer") == nth, failures.hangs, log)
         self.ending: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self.held: list[socket.socket] = []
         self.loading = 0
