@@ -17,7 +17,7 @@ from fleet.stages.deployment import Deployment, by_host
 from fleet.timeline import Reader
 from fleet.words import counted
 
-EVERY = 5.0
+EVERY = 4.0
 """Seconds between two looks at the logs and the health of all services."""
 
 EAGER = 1.0

@@ -176,11 +176,12 @@ def test_a_start_that_makes_no_progress(desk: Desk) -> None:
 ENGINE = 20.0
 
 
-def test_a_core_of_atom_that_dies_and_hangs_every_request(desk: Desk) -> None:
+@pytest.mark.parametrize("fail", ["core-hangs-after=100", "core-dies-after=100"])
+def test_a_core_of_atom_that_dies(desk: Desk, fail: str) -> None:
     """Health stays 200 and the container runs: only the log and the counters tell, long before request_within."""
     inventory = desk.inventory(
         trial={"output": 64, "max_concurrency": 64},
-        node2={"env": {"FLEET_DOUBLE_FAIL": "core-hangs-after=100"}},
+        node2={"env": {"FLEET_DOUBLE_FAIL": fail}},
     )
     with desk.started(*desk.small(STP, inventory=inventory, conc="64")) as running:
         loading(desk, running)
