@@ -35,7 +35,7 @@ def collect(deployment: Deployment) -> list[FleetError]:
             _save(machine, deployment, client.name, client_log(deployment, client.labels.get("point", "")))
 
     answers = deployment.session.each(deployment.reachable, act, timeout=LOG_SECONDS)
-    return [answer for answer in answers.values() if isinstance(answer, FleetError)]
+    return deployment.problems(answers)
 
 
 def _save(machine: Machine, deployment: Deployment, container: str, path: Path) -> None:

@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from fleet import http
 from fleet.docker import Labels, container_name, scratch_path, when
 from fleet.engines import Engine, engine_for
+from fleet.errors import FleetError
 from fleet.loads import Load, load_for
 from fleet.model.check import Check, Response
 from fleet.model.service import Service
@@ -49,6 +50,11 @@ class Deployment:
         cls, session: Session, folder: RunFolder, plan: Plan, arm: ArmPlan, clocks: Mapping[str, float]
     ) -> Deployment:
         return cls(session, folder, plan, arm, plan.labels(arm, folder.name, owner()), clocks)
+
+    def problems(self, answers: Mapping[str, object]) -> list[FleetError]:
+        """What went wrong on hosts that are not lost: of those that is all there is to say."""
+        reachable = self.reachable
+        return [one for host, one in answers.items() if isinstance(one, FleetError) and host in reachable]
 
     def moment(self, host: str, written: str) -> datetime | None:
         """A time that docker wrote on a host, by our clock; None if it is none."""

@@ -30,7 +30,7 @@ from fleet.stages.stage import stage
 from fleet.stages.sweep import run_point
 from fleet.stages.teardown import teardown
 from fleet.stages.watch import Deaths, HostLost
-from fleet.stages.watcher import Watcher
+from fleet.stages.watcher import Bystander, Watcher
 from fleet.words import counted
 
 VALID, NOT_ALL_VALID, DIED = 0, 1, 4
@@ -186,7 +186,8 @@ class Road:
             self._interrupted(deployment)
 
     def _clear(self, deployment: Deployment) -> None:
-        problems = [*collect(deployment), *teardown(deployment), *self._unsaved(deployment)]
+        with Bystander(deployment):
+            problems = [*collect(deployment), *teardown(deployment), *self._unsaved(deployment)]
         self.session.progress.clear()
         for problem in problems:
             self.session.progress.line(f"  teardown: {problem}")

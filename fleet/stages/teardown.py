@@ -41,7 +41,7 @@ def teardown(deployment: Deployment) -> list[FleetError]:
         deployment.reachable, lambda machine: _clear(machine, deployment), timeout=STOP_SECONDS
     )
     lost = [_left(deployment, host) for host in deployment.hosts if host in deployment.vigil.lost]
-    return [*lost, *(answer for answer in answers.values() if isinstance(answer, FleetError))]
+    return [*lost, *deployment.problems(answers)]
 
 
 def _left(deployment: Deployment, host: str) -> HostError:

@@ -27,6 +27,11 @@ VERDICT = 6.0
 
 TICK = 0.1
 
+STARVED = "a process of it was killed, out of memory; its container runs on"
+
+DYING = 1.0
+"""Seconds in which a container may end of that: docker tells of the memory first."""
+
 LOOK_SECONDS = 5.0
 """For docker to list the containers of a host while the host is watched."""
 
@@ -83,6 +88,8 @@ def alive(deployment: Deployment, services: Sequence[Service] | None = None, *, 
     if not found:
         vigil.cleared(heard)
         return
+    if all(one.cause == STARVED for one in found):
+        vigil.news.wait(DYING)
     # Hosts are not looked at in the same instant: what ended before these may have been seen alive.
     with suppress(HostError):
         found = deaths(deployment, wanted) or found
@@ -183,7 +190,7 @@ def _starved(machine: Machine, deployment: Deployment, service: Service) -> bool
 
 
 def _starved_deaths(services: Sequence[Service]) -> list[Death]:
-    return [Death(one, "a process of it was killed, out of memory; its container runs on") for one in services]
+    return [Death(one, STARVED) for one in services]
 
 
 def _death(machine: Machine, deployment: Deployment, service: Service) -> Death:

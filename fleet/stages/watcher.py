@@ -130,3 +130,31 @@ class Watcher:
                 self._vigil.note(self._vigil.engines, machine.name, "stopped")
         except HostError:
             pass
+
+
+class Bystander:
+    """Keeps the pulse of an arm's hosts while the arm is cleared away: nobody waits for one that is lost meanwhile."""
+
+    def __init__(self, deployment: Deployment) -> None:
+        self._deployment = deployment
+        self._stopped = threading.Event()
+
+    def __enter__(self) -> Bystander:
+        for host in self._deployment.reachable:
+            machine = self._deployment.session.machine(host)
+            threading.Thread(target=self._watch, args=(machine,), name=f"fleet-bystander-{host}", daemon=True).start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._stopped.set()
+
+    def _watch(self, machine: Machine) -> None:
+        vigil = self._deployment.vigil
+        Pulse(
+            machine.transport,
+            self._stopped,
+            lambda why: vigil.note(vigil.lost, machine.name, why),
+            lambda now: None,
+        ).watch()
+        while machine.name in vigil.lost and not self._stopped.wait(PAUSE):
+            machine.transport.cancel()

@@ -68,11 +68,11 @@ def nodes() -> Iterator[Cell]:
     yield Cell("disk full, client's", "mid-point", 1, r"conc +8 .*client: exit 1", ("valid", "failed"))
     yield from lost("node crashed", LOST, "stage", "ready", "mid-point", within=30)
     yield from homeless("node crashed", LOST, "collect")
-    yield from lost("node rebooted", LOST, "launch")
+    yield from ends("node rebooted", 3, LOST, "launch")
     yield from ends("node rebooted", 4, DECODE + "died", "mid-point", "between points")
     yield from ends("host key swapped early", 3, KEY, "preflight")
     yield from ends("host key swapped", 3, LOST, "stage")
-    yield from lost("host key swapped", KEY, "ready", "mid-point")
+    yield from ends("host key swapped", 3, KEY, "ready", "mid-point")
 
 
 def homeless(fault: str, says: str, *stages: str) -> Iterator[Cell]:
