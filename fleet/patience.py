@@ -110,8 +110,8 @@ class Hunger:
         """
         quiet, failed = now - (now if self.since is None else self.since), errors - self.errors
         explained = failed >= ERRORS and lost >= ERRORS and quiet >= HUNGRY
-        if not explained and (lost < 1 or quiet < limit):
-            return ""
+        if not explained and (lost < (1 if failed else ERRORS) or quiet < limit):
+            return ""  # a single request may hang for its own reasons
         handed = counted(lost, "request")
         why = counted(failed, "transfer error") if failed else f"{handed} handed over"
         return f"{self.seat} gets no KV: {why}, none finished for {quiet:.0f} s"
