@@ -62,7 +62,7 @@ class Patience:
         left = self.total - self.done
         if left <= 0:
             return f"{counted(self.total, 'request')} served and the client does not end"
-        return f"{left} of {counted(self.total, 'request')} hung"
+        return f"{left} of {counted(self.total, 'request')} not done"
 
     def _began(self, number: int) -> float:
         """Of `conc` under way at once, the one that finishes as this number began when number - conc had finished."""

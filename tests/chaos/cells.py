@@ -126,7 +126,7 @@ def engines() -> Iterator[Cell]:
     yield engine("core-dies-after", "mid-point", 1, r"conc +8 .*(requests|completed)", ("valid", "invalid"))
     dead = DECODE + r"died \(its engine: nothing has moved for .*proc died"
     yield engine("core-hangs-after", "mid-point", 4, dead, SECOND, within=40)
-    yield engine("stall-request", "mid-point", 1, r"conc +8 .*1 of \d+ requests hung", SECOND, within=40)
+    yield engine("stall-request", "mid-point", 1, r"conc +8 .*\d+ of \d+ requests not done", SECOND, within=40)
     yield engine("short-output", "mid-point", 1, r"conc +4 .*output tokens", ("invalid", "invalid"))
     yield engine("no-accept", "mid-point", 1, r"conc +4 .*speculation did not run", ("invalid", "invalid"))
     yield engine("fail-transfer", "mid-point", 1, r"conc +8 .*kv transfer", ("valid", "invalid"))

@@ -150,7 +150,7 @@ def test_a_point_of_which_one_request_hangs_ends_and_the_next_one_runs(desk: Des
     assert said.code == 1, said.all
     hung, ran = desk.run().records()
     assert (hung.conc, hung.state, hung.valid) == (4, "incomplete", False)
-    why = r"client: stopped: 1 of 24 requests hung: nothing has moved for \d+ s, where one may take 4 s "
+    why = r"client: stopped: 1 of 24 requests not done: nothing has moved for \d+ s, where one may take 4 s "
     assert re.match(why + r"\(timeouts.request_within\)", hung.verdict.reasons[0]), hung.verdict.reasons
     assert (ran.conc, ran.state, ran.valid) == (8, "done", True)
     logged(desk, "client-c4", "decode0")

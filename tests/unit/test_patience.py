@@ -38,7 +38,7 @@ def test_one_that_hangs_is_given_up_and_the_others_are_counted() -> None:
     made = patience((0, 0), (40, 512), (80, 1023))
     assert made.lost(199.9) == ""
     assert made.lost(201) == (
-        "1 of 1024 requests hung: nothing has moved for 121 s, "
+        "1 of 1024 requests not done: nothing has moved for 121 s, "
         "where the slowest so far took 40.0 s and one may take 3 times as long"
     )
     assert made.done == 1023
@@ -48,7 +48,7 @@ def test_the_least_that_a_request_is_given_is_the_operators() -> None:
     made = patience((0, 0), (2, 8))
     assert made.lost(61.9) == ""
     assert made.lost(62) == (
-        "1016 of 1024 requests hung: nothing has moved for 60 s, "
+        "1016 of 1024 requests not done: nothing has moved for 60 s, "
         "where one may take 60 s (timeouts.request_within) and the slowest so far took 2.0 s"
     )
 
@@ -57,7 +57,7 @@ def test_a_load_of_which_nothing_ever_comes_is_given_up_too() -> None:
     made = patience((0, 0), (50, 0), (109, 0))
     assert made.lost(109) == ""
     assert made.lost(110) == (
-        "1024 of 1024 requests hung: nothing has moved for 110 s, "
+        "1024 of 1024 requests not done: nothing has moved for 110 s, "
         "where an answer of 100 tokens is given 110 s at the beginning"
     )
 

@@ -223,7 +223,7 @@ def test_a_point_of_which_one_request_hangs_keeps_what_is_known_and_the_next_may
     world.client_ends = ends  # type: ignore[method-assign]
     record = run(up)
     assert (record.state, record.verdict.valid) == ("incomplete", False)
-    assert record.verdict.reasons[0].startswith("client: stopped: 1 of 48 requests hung: nothing has moved for ")
+    assert record.verdict.reasons[0].startswith("client: stopped: 1 of 48 requests not done: nothing has moved for ")
     after = record.evidence["decode0"].after
     assert after is not None
     assert after.finished == 47
