@@ -254,7 +254,7 @@ def test_a_hang_is_told_with_whose_counters_stand_still(tmp_path: Path, monkeypa
 
     world.client_ends = ends  # type: ignore[method-assign]
     reason = run(up).verdict.reasons[0]
-    assert reason.startswith("client: stopped: 1 of 48 requests hung: ")
+    assert reason.startswith("client: stopped: 1 of 48 requests not done: ")
     assert re.search(r"; the engine of decode0 has not refreshed its counters for (99|100) s$", reason)
 
 
