@@ -47,6 +47,7 @@ FLAGS = {
     "accept": "fingerprint of a key to believe, as SHA256:…, also of one that has changed; repeat it (default: none)",
     "yes": "believe every key that nothing is on record for, never a changed one (default: ask on a terminal)",
     "wait": "wait until nobody else has the nodes, ^C leaves (default: exit 5 where somebody has)",
+    "allow_strangers": "start though others hold GPU memory there; the summary tells (default: a reason not to start)",
     "steal": "take the nodes: who has them is stopped and keeps finished points (default: exit 5 where somebody has)",
     "look": "tell what would be done and do nothing (default: off)",
     "update": "hosts that are there already get what was found (default: off)",
@@ -102,6 +103,7 @@ def sweep(
     new: bool = False,
     wait: bool = False,
     steal: bool = False,
+    allow_strangers: bool = False,
     json: bool = False,
 ) -> int | None:
     """From a config key to a run folder of judged results: the whole chain."""
@@ -121,6 +123,7 @@ def sweep(
         new=new,
         wait=wait,
         steal=steal,
+        allow_strangers=allow_strangers,
         json=json,
     )
 

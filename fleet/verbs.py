@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import get_args
 
@@ -158,18 +159,19 @@ def sweep(
     new: bool = False,
     wait: bool = False,
     steal: bool = False,
+    allow_strangers: bool = False,
     json: bool = False,
 ) -> int | None:
     if fail_fast and keep_going:
         raise UsageError("--fail-fast and --keep-going exclude each other", hint="--keep-going is the default")
     if wait and steal:
         raise UsageError("--wait and --steal exclude each other", hint="see who has the nodes: invoke leases")
-    wish = leasing.Wish(wait, steal)
+    road = partial(Road, wish=leasing.Wish(wait, steal), beside_strangers=allow_strangers)
     again = resumes.asked(rerun, resume)
     if resume:
         planned = {"--arm": arm, "--conc": conc, "--limit": limit, "--trial": trial, "--new": new}
         resumes.only_resumed([flag for flag, value in planned.items() if value], resume)
-        return _resume(settings, resume, config, again, wish, fail_fast=fail_fast, keep_going=keep_going, json=json)
+        return _resume(settings, resume, config, again, road, fail_fast=fail_fast, keep_going=keep_going, json=json)
     inventory = _inventory(settings, limit)
     made = _plan(settings, inventory, config, arm=arm, conc=conc, trial=trial)
     store.usable(settings.results)
@@ -185,7 +187,7 @@ def sweep(
     ):
         for line in filter(None, (_banner(made, folder), notice)):
             session.progress.line(line)
-        drive.code = _driven(settings, Road(session, made, folder, fail_fast=fail_fast, wish=wish), json)
+        drive.code = _driven(settings, road(session, made, folder, fail_fast=fail_fast), json)
     _tell_results(folder, json)
     return drive.code
 
@@ -213,7 +215,7 @@ def _resume(
     word: str,
     config: str,
     rerun: Rerun,
-    wish: leasing.Wish,
+    road: Callable[..., Road],
     *,
     fail_fast: bool,
     keep_going: bool,
@@ -238,8 +240,8 @@ def _resume(
         for line in (f"{_banner(made, folder)}   {resumes.heading(made, folder, rerun)}", *filter(None, notes)):
             session.progress.line(line)
         begun = resumes.began(state)
-        road = Road(session, made, folder, fail_fast=state.fail_fast, resumed=True, rerun=rerun, wish=wish, **begun)
-        drive.code = _driven(settings, road, json)
+        going = road(session, made, folder, fail_fast=state.fail_fast, resumed=True, rerun=rerun, **begun)
+        drive.code = _driven(settings, going, json)
     _tell_results(folder, json)
     return drive.code
 

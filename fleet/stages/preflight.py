@@ -172,7 +172,20 @@ def _gpu_holders(machine: Machine) -> tuple[Holder, ...]:
     return machine.probe(probes.ROCM_HOLDERS if machine.host.accelerator == "rocm" else probes.CUDA_HOLDERS)
 
 
-def reasons(plan: Plan, hosts: Sequence[Host], found: dict[str, Findings | FleetError], *, own: str = "") -> list[str]:
+def held_gpus(found: Findings) -> str:
+    """What somebody has of the GPUs' memory, and who; "" if nothing."""
+    why = probes.not_idle(found.gpus, 0)
+    return why and why + probes.held_by(found.gpu_holders, found.containers)
+
+
+def reasons(
+    plan: Plan,
+    hosts: Sequence[Host],
+    found: dict[str, Findings | FleetError],
+    *,
+    own: str = "",
+    beside_strangers: bool = False,
+) -> list[str]:
     """Every reason not to start, host by host, then what must be the same everywhere."""
     wanted, by_name = needs(plan), {host.name: host for host in hosts}
     told: list[str] = []
@@ -182,7 +195,14 @@ def reasons(plan: Plan, hosts: Sequence[Host], found: dict[str, Findings | Fleet
             told.append(str(finding).replace("\n", "\n  "))
         else:
             good[name] = finding
-            whys = host_reasons(by_name[name], wanted[name], finding, inventory=plan.inventory.path, own=own)
+            whys = host_reasons(
+                by_name[name],
+                wanted[name],
+                finding,
+                inventory=plan.inventory.path,
+                own=own,
+                beside_strangers=beside_strangers,
+            )
             told += [f"{name}: {why}" for why in whys]
     for model in dict.fromkeys(name for need in wanted.values() for name in need.models):
         listings = {name: finding.models[model] for name, finding in good.items() if model in finding.models}
@@ -206,7 +226,14 @@ def _image_reasons(tag: str, good: dict[str, Findings], *, all_asked: bool) -> I
 
 
 def host_reasons(
-    host: Host, want: Needs, found: Findings, *, inventory: str = "", in_use: bool = False, own: str = ""
+    host: Host,
+    want: Needs,
+    found: Findings,
+    *,
+    inventory: str = "",
+    in_use: bool = False,
+    own: str = "",
+    beside_strangers: bool = False,
 ) -> Iterator[str]:
     """What is wrong with one host of this inventory file. in_use: our own services take its ports and GPUs by right.
 
@@ -226,8 +253,11 @@ def host_reasons(
             yield f"port {port} ({service}) is taken{found.holder(port)}"
     if found.missing_devices is None or found.missing_devices:
         yield f"devices missing: {', '.join(found.missing_devices or ['could not look'])}"
-    if not in_use and host.accelerator != "none" and (why := probes.not_idle(found.gpus, host.gpus)):
-        yield why + probes.held_by(found.gpu_holders, found.containers)
+    if not in_use and host.accelerator != "none":
+        if len(found.gpus) < host.gpus:
+            yield probes.not_idle(found.gpus, host.gpus)
+        elif not beside_strangers and (why := held_gpus(found)):
+            yield f"{why}; if it may be shared: sweep --allow-strangers"
     free = found.disk.get(host.scratch)
     if free is None:
         yield f"the free space at {host.scratch} cannot be found out"
@@ -287,9 +317,9 @@ def _remedy(state: str) -> str:
     return "; write its IP into the inventory: fabric: {address: …}" if state == "unknown name" else ""
 
 
-def preflight(session: Session, plan: Plan, *, own: str = "") -> dict[str, Findings]:
+def preflight(session: Session, plan: Plan, *, own: str = "", beside_strangers: bool = False) -> dict[str, Findings]:
     """Raises PreflightError with all reasons, LeaseHeld where another owner's run is under way. own: a run whose
-    containers may be there.
+    containers may be there. beside_strangers: GPU memory that somebody holds is told, and no reason.
 
     Strangers' containers are named and never touched.
     """
@@ -299,13 +329,14 @@ def preflight(session: Session, plan: Plan, *, own: str = "") -> dict[str, Findi
         inventory = shlex.quote(plan.inventory.path)
         hint = f"see it: invoke ps --inventory {inventory}   ·   if it is dead: invoke reap --inventory {inventory}"
         raise LeaseHeld("\n".join(held), hint=hint)
-    told = reasons(plan, session.inventory.hosts, found, own=own)
+    told = reasons(plan, session.inventory.hosts, found, own=own, beside_strangers=beside_strangers)
     if len(good) == len(found):
         told += unreachable_peers(session, plan)
     if told:
         raise PreflightError(told, hosts=[name for name in found if _about(name, found[name], told)])
     for name, finding in good.items():
         strange = f"; strangers: {', '.join(finding.strangers)}" if finding.strangers else ""
+        strange += f"; allowed: {why}" if beside_strangers and (why := held_gpus(finding)) else ""
         session.progress.host("preflight", name, f"ok ({finding.seconds * 1000:.0f} ms){strange}", done=True)
     return good
 

@@ -23,7 +23,7 @@ from fleet.stages import adopt, launch, obituary
 from fleet.stages import lease as leases
 from fleet.stages.collect import client_log, collect
 from fleet.stages.deployment import Deployment
-from fleet.stages.preflight import Findings, preflight
+from fleet.stages.preflight import Findings, held_gpus, preflight
 from fleet.stages.ready import ready
 from fleet.stages.rest import rest
 from fleet.stages.stage import stage
@@ -58,6 +58,7 @@ class Road:
     points: dict[str, tuple[PlannedPoint, ...]] = field(default_factory=dict)
     deployments: dict[str, Deployment] = field(default_factory=dict)
     wish: leases.Wish = field(default_factory=leases.Wish)
+    beside_strangers: bool = False
 
     def go(self) -> int:
         """The exit code: 0 all valid, 1 not all, 4 a service died or an arm never got ready.
@@ -108,7 +109,12 @@ class Road:
             return
         if self.resumed:
             self.facts.update(self.folder.read_facts())
-        self.facts["hosts"] = _told(preflight(self.session, self.plan, own=self.folder.name if self.resumed else ""))
+        own = self.folder.name if self.resumed else ""
+        found = preflight(self.session, self.plan, own=own, beside_strangers=self.beside_strangers)
+        self.facts["hosts"] = _told(found)
+        if self.beside_strangers:
+            shared = {host: held_gpus(one) for host, one in found.items() if not one.ours}
+            self.notes += [f"{host} was shared: {why}" for host, why in shared.items() if why]
         self.session.go_on()
         self.folder.make_latest()
         self._leftovers()

@@ -12,6 +12,7 @@ from fleet.stages.preflight import needs, preflight
 from tests.world import GB, IDLE, IMAGE_ID, Box, Node, World, a_plan
 
 FIRST, SECOND = "mi355x-01", "mi355x-02"
+SHARED = "; if it may be shared: sweep --allow-strangers"
 
 
 def why(world: World) -> list[str]:
@@ -65,9 +66,9 @@ def put(**values: object) -> Callable[[Node], None]:
         (silent((["ss"], 127)), f"{SECOND}: its ports cannot be listed: is ss (iproute2) there?"),
         (put(missing="/dev/kfd\n/dev/infiniband\n"), f"{SECOND}: devices missing: /dev/kfd, /dev/infiniband"),
         (silent(("test -e", 1)), f"{SECOND}: devices missing: could not look"),
-        (put(gpus=IDLE.replace(f"card3 {GB}", f"card3 {144 * GB}")), f"{SECOND}: GPU memory in use: card3 50%"),
+        (put(gpus=IDLE.replace(f"card3 {GB}", f"card3 {144 * GB}")), f"{SECOND}: GPU memory in use: card3 50%{SHARED}"),
         (put(gpus=IDLE.replace(f"card3 {GB}", f"card3 {144 * GB}"), gpu_holders="812 900 python3\n813 0 idle\n"),
-         f"{SECOND}: GPU memory in use: card3 50% by python3 (pid 812)"),
+         f"{SECOND}: GPU memory in use: card3 50% by python3 (pid 812){SHARED}"),
         (put(gpus=""), f"{SECOND}: 0 GPUs found, 8 in the inventory"),
         (put(free={"/": 500_000_000}), f"{SECOND}: 0.5 GB free at /data/fleet, 1.1 GB are needed"),
         (put(free={}), f"{SECOND}: the free space at /data/fleet cannot be found out"),
@@ -81,6 +82,17 @@ def test_each_reason_not_to_start(change: Callable[[Node], None], reason: str) -
     world = World()
     change(world.nodes[SECOND])
     assert why(world) == [reason]
+
+
+def test_gpu_memory_that_may_be_shared_is_told_and_missing_gpus_are_a_reason_still() -> None:
+    world = World()
+    world.nodes[SECOND].gpus = IDLE.replace(f"card3 {GB}", f"card3 {144 * GB}")
+    preflight(world.session, world.plan, beside_strangers=True)
+    (said,) = [text for _, host, text, _ in world.told.hosts if host == SECOND]
+    assert said.endswith("; allowed: GPU memory in use: card3 50%")
+    world.nodes[SECOND].gpus = ""
+    with pytest.raises(PreflightError, match="0 GPUs found, 8 in the inventory"):
+        preflight(world.session, world.plan, beside_strangers=True)
 
 
 def test_all_reasons_are_told_at_once() -> None:
