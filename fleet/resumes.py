@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shlex
 import socket
@@ -48,9 +49,18 @@ def only_resumed(flags: Sequence[str], run: str) -> None:
 
 
 def plan_of(folder: RunFolder) -> Plan:
-    """The plan a run was started with. Raises UsageError."""
+    """The plan a run was started with. Raises UsageError, also for one that was changed since."""
     hint = "nothing was started; to start anew: invoke sweep --config KEY"
-    return folder.planned(plans.of_json, hint=hint)
+    made = folder.planned(plans.of_json, hint=hint)
+    state = folder.state()
+    if state and state.plan_file not in ("", _sum(folder)):
+        what = "the run's plan.json was changed since the run began: its points would not be those of one plan"
+        raise UsageError(what, where=str(folder.plan_json), hint=hint)
+    return made
+
+
+def _sum(folder: RunFolder) -> str:
+    return hashlib.sha256(folder.plan_json.read_bytes()).hexdigest() if folder.plan_json.exists() else ""
 
 
 def state(
@@ -89,7 +99,8 @@ def driven(folder: RunFolder, wanted: RunState) -> Iterator[Driving]:
     with folder.held(me):
         # Between its reading and the lock another process may have driven the run to an end.
         kept = folder.state()
-        begun = wanted.model_copy(update={"drives": kept.drives if kept else wanted.drives}).begun(me)
+        update = {"drives": kept.drives if kept else wanted.drives, "plan_file": _sum(folder)}
+        begun = wanted.model_copy(update=update).begun(me)
         folder.write_state(begun)
         try:
             yield driving

@@ -142,6 +142,7 @@ class Session:
     sudo: dict[str, tuple[str, ...]] = field(default_factory=dict)
     secrets: Secrets = NO_SECRETS
     stops: list[FleetError] = field(default_factory=list)
+    lost: set[str] = field(default_factory=set)
     """Why the work under way may not go on, put here by whoever watches over it."""
 
     def go_on(self) -> None:

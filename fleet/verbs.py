@@ -563,6 +563,9 @@ def down(settings: Settings, *, run: str = "", limit: Sequence[str] = (), config
             return False
         if (run and name != chosen) or (config and not store.is_of(name, config)):
             return False
+        if not run and store.RunFolder(settings.results / name).driven():
+            others.add(f"run {name} is under way here and left alone; ^C there ends it, or: invoke down --run {name}")
+            return False
         if not run and whose != me:
             others.add(f"run {name} of {whose} is left alone; to remove it: invoke down --run {name}")
         if run or whose == me:

@@ -84,7 +84,7 @@ LC_ALL=C; export LC_ALL; umask 022
 verb=$1 folder=$2 token=$3 head=$4 lasts=$5 longest=$6 instead=$7 since=$8
 file=$folder/lease.json held=
 say() { printf '%s %s\n' "$1" "$now"; [ -z "$held" ] || printf '%s\n' "$held"; exit 0; }
-field() { printf '%s' "$held" | sed -n 's/.*"'"$1"'":"\{0,1\}\([0-9a-f]*\).*/\1/p'; }
+field() { printf '%s' "$held" | sed -n 's/.*"'"$1"'" *: *"\{0,1\}\([0-9a-f]*\).*/\1/p'; }
 write() {
   expires=$((now + lasts)) ends=$((since + longest))
   [ "$expires" -le "$ends" ] || expires=$ends

@@ -10,7 +10,7 @@ from typing import Literal
 
 from pydantic import ValidationError
 
-from fleet.errors import FleetError
+from fleet.errors import UsageError
 from fleet.model.arm import Role, Spec
 from fleet.model.base import Model
 from fleet.model.evidence import Counters, Drawn
@@ -151,7 +151,7 @@ class Points:
 
 
 def read(text: str, where: str = "points.jsonl") -> Points:
-    """Parse a points.jsonl. Only the last line may be torn; any other unreadable line raises FleetError."""
+    """Parse a points.jsonl. Only the last line may be torn; any other unreadable line raises UsageError."""
     complete, _, tail = text.rpartition("\n")
     lines = complete.split("\n") if complete else []
     records = [_parse(line, f"{where}:{number}") for number, line in enumerate(lines, 1) if line.strip()]
@@ -169,7 +169,7 @@ def _parse(line: str, where: str) -> Record:
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(str(part) for part in first["loc"]) or "line"
-        raise FleetError(
+        raise UsageError(
             f"not a record of schema version {SCHEMA_VERSION}: {field}: {first['msg']}",
             where=where,
             hint="read it with the fleet that wrote it, or move that line out of the file",

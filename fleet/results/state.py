@@ -30,7 +30,9 @@ class Drive(Model):
 
 
 class RunState(Model):
-    """arm, conc: as they were asked for, empty for all. planned: how many points the plan has. drives: oldest first."""
+    """arm, conc: as they were asked for, empty for all. planned: how many points the plan has. plan_file: SHA-256 of
+    plan.json, "" where it was not noted. drives: oldest first.
+    """
 
     schema_version: Literal["1"] = "1"
     key: str
@@ -41,6 +43,7 @@ class RunState(Model):
     trial: bool = False
     fail_fast: bool = False
     timeouts: Timeouts = Timeouts()
+    plan_file: str = ""
     drives: tuple[Drive, ...] = ()
 
     @property

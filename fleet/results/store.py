@@ -205,7 +205,7 @@ class RunFolder:
             if not _locked(descriptor, fcntl.LOCK_EX):
                 raise LeaseHeld(
                     f"run {self.name} is under way: {self._holder()} drives it",
-                    hint="see it: invoke logs --follow; end it: kill -TERM PID there, its finished points are kept",
+                    hint="see it: invoke logs --follow; ^C there ends it, its finished points are kept",
                 )
             with told(self.path, self.path / LOCK):
                 os.ftruncate(descriptor, 0)

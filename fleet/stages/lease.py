@@ -273,12 +273,27 @@ class Hold:
         lost = {
             host: one for host, one in answers.items() if isinstance(one, Answer) and one.word in ("other", "absent")
         }
+        for host in self._retaken([host for host, one in lost.items() if one.live is None]):
+            del lost[host]
         for host in lost:
             self.since.pop(host, None)
         if lost and not self._over.is_set():
             self.session.stops.insert(0, self._lost(lost))
         for host, answer in answers.items():
             self._tell_trouble(host, answer)
+
+    def _retaken(self, hosts: Sequence[str]) -> list[str]:
+        """Hosts whose lease was gone, as files may be cleaned away, and that are ours again: nobody else has them."""
+        since = dict(self.since)
+
+        def act(machine: Machine) -> Answer:
+            return ask(machine, text.argv("take", claim=self.claim, longest=self.longest, since=since[machine.name]))
+
+        answers = self.session.each(hosts, act, timeout=RENEW_SECONDS) if hosts else {}
+        ours = [host for host, one in answers.items() if isinstance(one, Answer) and one.word in ("taken", "expired")]
+        for host in ours:
+            self.session.progress.line(f"  lease      {host}: its file was gone or damaged, and is written again")
+        return ours
 
     def _tell_trouble(self, host: str, answer: Answer | FleetError) -> None:
         """Once until it is over."""
@@ -312,7 +327,7 @@ class Hold:
         self._give_back()
 
     def _give_back(self) -> None:
-        own, self.since = list(self.since), {}
+        own, self.since = [host for host in self.since if host not in self.session.lost], {}
         argv = text.argv("release", claim=self.claim)
         if own:
             self.session.each(own, lambda machine: ask(machine, argv), timeout=RELEASE_SECONDS)

@@ -45,9 +45,12 @@ SAID = {
 
 @dataclass
 class Silence:
-    """How long nothing has come from a host. Pure: times are given. heard, looked: seconds of one clock."""
+    """How long nothing has come from a host. Pure: times are given. heard, worked, looked: seconds of one clock, at
+    which anything came, a command came back, and somebody looked.
+    """
 
     heard: float
+    worked: float
     looked: float
     knocks: list[str] = field(default_factory=list)
 
@@ -60,6 +63,7 @@ class Silence:
         """Seconds. Time in which we did not look, as this machine slept or was overwhelmed, counts for nobody."""
         if now - self.looked > LATE:
             self.heard += now - self.looked
+            self.worked += now - self.looked
         self.looked = now
         return now - self.heard
 
@@ -80,8 +84,8 @@ class Pulse:
         alive: Callable[[float], None],
     ) -> None:
         self._transport, self._stopped, self._lost, self._alive = transport, stopped, lost, alive
-        self._worked = now = time.monotonic()
-        self._silence = Silence(now, now)
+        now = time.monotonic()
+        self._silence = Silence(now, now, now)
         self._lock = threading.Lock()
 
     def watch(self) -> None:
@@ -92,11 +96,12 @@ class Pulse:
             now = time.monotonic()
             with self._lock:
                 lasts, how = self._silence.lasts(now), self._silence.how
+                idle = now - self._silence.worked
             if lasts >= DEAD:
                 self._lost(f"no answer for {lasts:.1f} s on open and on new connections; {SAID[how]}")
                 return
-            if now - self._worked >= USELESS:
-                self._lost(f"its sshd greets, but no command has come back for {now - self._worked:.0f} s")
+            if idle >= USELESS:
+                self._lost(f"its sshd greets, but no command has come back for {idle:.0f} s")
                 return
             if lasts >= UNEASY and now - knocked >= KNOCK:
                 knocked = now
@@ -109,7 +114,8 @@ class Pulse:
             except FleetError:
                 pass
             else:
-                self._worked = time.monotonic()
+                with self._lock:
+                    self._silence.worked = time.monotonic()
                 self._proof()
             self._stopped.wait(BEAT)
 

@@ -216,7 +216,9 @@ class Road:
                 self.session.progress.line(told)
             self._clear(deployment)
         except KeyboardInterrupt:
-            raise Interrupted(f"left at once; {left}", hint=f"remove them: {_down(self.folder, self.plan)}") from None
+            lines = [f"remove them: {_down(self.folder, self.plan)}"]
+            lines += [f"or go on with them: {again}"] if (again := self._again()) else []
+            raise Interrupted(f"left at once; {left}", hint="\n".join(lines)) from None
         again = self._again()
         raise Interrupted(self._kept(), hint=f"next: {again}" if again else f"see: {self.folder.path}") from None
 

@@ -155,9 +155,11 @@ class PointRunner:
         except Deaths as death:
             return self._stopped(Load(None, str(death.deaths[0]), error=death))
         except ServiceDied as death:
-            return self._stopped(Load(None, "; ".join(map(str.strip, death.what.splitlines())), error=death))
-        except (HostError, LeaseHeld) as lost:
-            return self._stopped(Load(None, lost.head, error=lost))
+            return self._stopped(Load(None, one_line(death.what), error=death))
+        except HostError as lost:
+            return self._stopped(Load(None, one_line(lost.head), error=lost))
+        except LeaseHeld as taken:
+            return self._stopped(Load(None, one_line(taken.what), error=taken))
         except NotReady as late:
             return self._stopped(Load(None, f"{late.what} (timeouts.point_within: {within:.0f} s)"))
         except FleetError as error:
@@ -349,6 +351,10 @@ class PointRunner:
     def _figures(self, load: Load, acceptance: float | None) -> Figures:
         """Headline numbers, of invalid points as well: they are shown, and never counted."""
         return figures(load.raw, self.deployment.arm.arm, acceptance) if load.raw else Figures()
+
+
+def one_line(text: str) -> str:
+    return "; ".join(map(str.strip, text.splitlines()))
 
 
 def _finished(deployment: Deployment, before: dict[str, Counters], now: dict[str, Counters]) -> float | None:

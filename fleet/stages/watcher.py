@@ -76,6 +76,7 @@ class Watcher:
 
     def _pulse(self, machine: Machine) -> None:
         def lost(why: str) -> None:
+            self._deployment.session.lost.add(machine.name)
             self._vigil.note(self._vigil.lost, machine.name, why)
 
         def alive(now: float) -> None:

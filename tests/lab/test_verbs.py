@@ -123,7 +123,10 @@ def the_console_has_them_live(desk: Desk, run: str) -> None:
 
 
 def down_saves_logs_and_leaves_strangers(desk: Desk, run: str) -> None:
-    said = desk.invoke("down")
+    alone = desk.invoke("down")
+    assert alone.code == 0, alone.all
+    assert f"run {run} is under way here and left alone; ^C there ends it, or: invoke down --run {run}" in alone.out
+    said = desk.invoke("down", "--run", run)
     assert said.code == 0, said.all
     assert re.search(r"node1: .*prefill0.* removed", said.out)
     assert re.search(r"node2: \S*decode0\S* removed", said.out)

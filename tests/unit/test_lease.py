@@ -115,6 +115,14 @@ def test_one_that_is_not_renewed_is_over_by_the_nodes_own_clock(folder: Path) ->
     assert run(folder, "renew", claim=THEIRS, longest=3600).word == "other"
 
 
+def test_a_lease_with_blanks_in_it_is_read_alike_here_and_there(folder: Path) -> None:
+    run(folder, "take", claim=THEIRS, longest=3600)
+    file = folder / "lease.json"
+    file.write_text(json.dumps(json.loads(file.read_text())) + "\n")
+    assert run(folder, "take", claim=mine(), longest=3600).word == "held"
+    assert run(folder, "renew", claim=THEIRS, longest=3600).word == "renewed"
+
+
 def test_only_the_lease_that_was_seen_is_replaced(folder: Path) -> None:
     run(folder, "take", claim=THEIRS, longest=3600)
     assert run(folder, "take", claim=mine(), longest=9, instead=["c0" * 16]).word == "held"
@@ -373,6 +381,23 @@ def test_a_stolen_lease_stops_the_work_says_by_whom_and_is_not_given_back() -> N
     assert theirs.token == THEIRS.token
     assert on(world, FIRST) is None
     world.session.go_on()
+
+
+@pytest.mark.parametrize("content", [None, "garbage\n"])
+def test_a_lease_that_was_cleaned_away_is_written_again(content: str | None) -> None:
+    world = World()
+    with held(world.session, [FIRST], RUN, longest=9000, wish=Wish()) as hold:
+        before = on(world, FIRST)
+        assert before is not None
+        file = Path(world.nodes[FIRST].leases.name) / "lease" / "lease.json"
+        file.unlink() if content is None else file.write_text(content)
+        hold.renew()
+        world.session.go_on()
+        after = on(world, FIRST)
+        assert after is not None
+        assert after.token == before.token
+        assert f"  lease      {FIRST}: its file was gone or damaged, and is written again" in world.told.lines
+    assert on(world, FIRST) is None
 
 
 def test_before_containers_are_started_it_is_asked_anew(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -59,14 +59,15 @@ def test_a_host_that_neither_way_answers_is_lost_in_its_own_words(greets: str, w
 
 
 def test_time_in_which_nobody_looked_is_no_silence() -> None:
-    silence = Silence(heard=100.0, looked=100.0)
+    silence = Silence(heard=100.0, worked=99.0, looked=100.0)
     assert silence.lasts(100.5) == 0.5
     assert silence.lasts(160.5) == 0.5
+    assert silence.worked == 159.0, "no command could come back either"
     assert silence.lasts(161.0) == 1.0
 
 
 def test_an_answer_ends_the_silence_and_forgets_the_knocks() -> None:
-    silence = Silence(heard=100.0, looked=104.0, knocks=[REFUSED])
+    silence = Silence(heard=100.0, worked=100.0, looked=104.0, knocks=[REFUSED])
     assert silence.how == REFUSED
     silence.answered(104.0)
     assert (silence.lasts(104.5), silence.how) == (0.5, SILENT)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import multiprocessing
 from datetime import UTC, datetime
@@ -461,6 +462,21 @@ def test_a_config_that_is_not_the_runs_and_a_damaged_plan(tmp_path: Path) -> Non
     with pytest.raises(UsageError) as told:
         verbs.sweep(Settings(results=tmp_path), config="another", resume="latest")
     assert told.value.what == f"run {folder.name} is one of {made.key}, not of another"
+
+
+def test_a_plan_that_was_changed_since_is_not_gone_on_with(tmp_path: Path) -> None:
+    made = a_plan()
+    folder = an_earlier(tmp_path, made, ended=False)
+    folder.write_text(folder.plan_json, plans.to_json(made))
+    state = folder.state()
+    assert state is not None
+    folder.write_state(
+        state.model_copy(update={"plan_file": hashlib.sha256(folder.plan_json.read_bytes()).hexdigest()})
+    )
+    assert resumes.plan_of(folder).hash == made.hash
+    folder.write_text(folder.plan_json, plans.to_json(made).replace("0.85", "0.55"))
+    with pytest.raises(UsageError, match=r"the run's plan\.json was changed since the run began"):
+        resumes.plan_of(folder)
 
 
 @pytest.mark.parametrize("secrets", [(), ("TOKEN",)])

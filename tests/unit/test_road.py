@@ -256,7 +256,10 @@ def test_a_second_ctrl_c_leaves_at_once_and_says_how_to_clear(tmp_path: Path, mo
     with pytest.raises(Interrupted) as told:
         made.go()
     assert told.value.what == f"left at once; containers of {RUN} may still run on mi355x-01, mi355x-02"
-    assert told.value.hint == f"remove them: invoke down --run {RUN} --inventory inventories/example-mi355x.yaml"
+    assert told.value.hint.splitlines() == [
+        f"remove them: invoke down --run {RUN} --inventory inventories/example-mi355x.yaml",
+        f"or go on with them: invoke sweep --resume {RUN}",
+    ]
     assert left(world) != []
     assert made.folder.summary_text.exists()
 
