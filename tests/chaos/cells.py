@@ -123,8 +123,8 @@ def engines() -> Iterator[Cell]:
     )
     yield engine("oom-after", "mid-point", 4, DECODE + r"died \(exit 1: failed\)", SECOND, promise=death)
     yield engine("exit-after", "mid-point", 4, DECODE + r"died \(exit 7: failed\)", SECOND, promise=death)
-    yield engine("core-dies-after", "mid-point", 1, r"conc +8 .*(requests|completed)", ("valid", "invalid"))
     dead = DECODE + r"died \(its engine: nothing has moved for .*proc died"
+    yield engine("core-dies-after", "mid-point", 4, dead, SECOND, within=40)
     yield engine("core-hangs-after", "mid-point", 4, dead, SECOND, within=40)
     yield engine("stall-request", "mid-point", 1, r"conc +8 .*\d+ of \d+ requests not done", SECOND, within=40)
     yield engine("short-output", "mid-point", 1, r"conc +4 .*output tokens", ("invalid", "invalid"))
