@@ -148,6 +148,7 @@ class Hold:
     since: dict[str, int] = field(default_factory=dict)
     stolen: dict[str, Lease] = field(default_factory=dict)
     _over: threading.Event = field(default_factory=threading.Event)
+    _turn: threading.Lock = field(default_factory=threading.Lock)
     _thread: threading.Thread | None = None
     _troubled: set[str] = field(default_factory=set)
 
@@ -263,6 +264,10 @@ class Hold:
 
     def renew(self) -> None:
         """Once, on all nodes that are ours. A node that does not answer is no loss."""
+        with self._turn:
+            self._renew()
+
+    def _renew(self) -> None:
         since = dict(self.since)
 
         def act(machine: Machine) -> Answer:
@@ -289,8 +294,13 @@ class Hold:
         def act(machine: Machine) -> Answer:
             return ask(machine, text.argv("take", claim=self.claim, longest=self.longest, since=since[machine.name]))
 
-        answers = self.session.each(hosts, act, timeout=RENEW_SECONDS) if hosts else {}
+        if not hosts or self._over.is_set():
+            return []
+        answers = self.session.each(hosts, act, timeout=RENEW_SECONDS)
         ours = [host for host, one in answers.items() if isinstance(one, Answer) and one.word in ("taken", "expired")]
+        if self._over.is_set():  # it may have been given back meanwhile: not to be taken after that
+            self._release(ours)
+            return ours
         for host in ours:
             self.session.progress.line(f"  lease      {host}: its file was gone or damaged, and is written again")
         return ours
@@ -328,9 +338,12 @@ class Hold:
 
     def _give_back(self) -> None:
         own, self.since = [host for host in self.since if host not in self.session.lost], {}
+        self._release(own)
+
+    def _release(self, hosts: Sequence[str]) -> None:
         argv = text.argv("release", claim=self.claim)
-        if own:
-            self.session.each(own, lambda machine: ask(machine, argv), timeout=RELEASE_SECONDS)
+        if hosts:
+            self.session.each(hosts, lambda machine: ask(machine, argv), timeout=RELEASE_SECONDS)
 
 
 class LeaseLost(LeaseHeld):
