@@ -88,10 +88,12 @@ HUNGRY = 15.0
 @dataclass
 class Hunger:
     """A decode worker during a load. since: when it last worked on a request or had finished one more, by the clock of
-    whoever looks; errors: failed KV transfers that had been logged by then, by anyone.
+    whoever looks; errors: failed KV transfers that had surely been logged by then, by anyone: at the look before. last:
+    those of the latest look, which may be later than what it saw finish.
     """
 
     seat: str
+    last: int
     since: float | None = None
     finished: float | None = None
     errors: int = 0
@@ -100,7 +102,8 @@ class Hunger:
         """None: cannot be read, and then nobody says that it is at rest."""
         unknown = finished is None or computing is None
         if self.since is None or unknown or computing or finished != self.finished:
-            self.since, self.finished, self.errors = now, finished, errors
+            self.since, self.finished, self.errors = now, finished, self.last
+        self.last = errors
 
     def starved(self, now: float, errors: int, lost: float, limit: float) -> str:
         """Why the load is given up; "" while it is not.

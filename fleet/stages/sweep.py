@@ -95,7 +95,7 @@ class PointRunner:
             floor=deployment.session.settings.timeouts.request_within,
         )
         decoders = [one for one in counters.http_servers(deployment) if one.seat.role == "decode"]
-        self.hunger = {one.name: Hunger(spoken(one)) for one in decoders}
+        self.hunger = {one.name: Hunger(spoken(one), deployment.vigil.transfers) for one in decoders}
         earlier = deployment.folder.records()
         self.attempt = 1 + sum(record.point == self.point.id for record in earlier)
 

@@ -93,7 +93,7 @@ def test_looks_that_saw_nothing_do_not_make_requests_seem_quick() -> None:
 
 
 def hungry(*seen: tuple[float, float | None, float | None, int]) -> Hunger:
-    made = Hunger("decode 0 on node3")
+    made = Hunger("decode 0 on node3", last=2)
     for now, finished, computing, errors in seen:
         made.see(now, finished, computing, errors)
     return made
@@ -124,3 +124,11 @@ def test_a_decode_worker_that_gets_no_kv_is_told(now: float, errors: int, lost: 
 def test_one_that_works_or_cannot_be_read_is_not_starved(last: tuple[float, float | None, float | None, int]) -> None:
     assert hungry(REST[0], last).starved(24.9, 12, 9, limit=14) != ""
     assert hungry(REST[0], last).starved(23.9, 12, 9, limit=14) == ""
+
+
+def test_errors_seen_together_with_the_last_that_finished_may_have_come_after_it() -> None:
+    """Four requests hang and three finish between two looks."""
+    made = hungry((0, 5, 0, 2), (1, 8, 0, 6), (2, 8, 0, 6))
+    assert made.starved(16, 6, 4, limit=60) == "decode 0 on node3 gets no KV: 4 transfer errors, none finished for 15 s"
+    later = hungry((0, 5, 0, 2), (1, 8, 0, 6), (2, 9, 0, 6))
+    assert later.starved(17, 6, 4, limit=60) == ""
