@@ -22,19 +22,33 @@ class Clock:
     def __init__(self, read: Callable[[], float] = time.monotonic) -> None:
         self._read = read
         self._lock = threading.Lock()
-        self._last = read()
+        self._last = self._seen = read()
         self.pauses = 0
         self._paused = 0.0
         self._woken = float("-inf")
         self._watched = False
 
     def now(self) -> float:
-        """Seconds awake, from any beginning. The first call starts the thread that looks every TICK seconds."""
+        """Seconds awake, from any beginning. The first call starts the thread that looks every TICK seconds.
+
+        Every wait asks, so it takes no lock: a reading counts where no pause was noticed beside it.
+        """
+        while self._watched:
+            paused, read = self._paused, self._read()
+            if read - self._last > GAP:
+                break
+            if paused == self._paused:
+                self._seen = read
+                return read - paused
+        return self._noticed()
+
+    def _noticed(self) -> float:
+        """The time, by whoever looks closely: the one who keeps what it finds."""
         with self._lock:
             self._watch()
-            read = self._read()
-            if read - self._last > GAP:
-                self._paused += read - self._last
+            read, last = self._read(), max(self._last, self._seen)
+            if read - last > GAP:
+                self._paused += read - last
                 self.pauses += 1
                 self._woken = read - self._paused
             self._last = read
@@ -52,7 +66,7 @@ class Clock:
     def _look(self) -> None:
         patience = threading.Event()
         while not patience.wait(TICK):
-            self.now()
+            self._noticed()
 
 
 CLOCK = Clock()

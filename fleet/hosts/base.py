@@ -116,7 +116,7 @@ class Calls(ABC):
         kept = Tail()
         outcome = self._call(argv, Deadline(timeout), chunks(stdin) if stdin else (), kept.add, Tail())
         outcome = replace(outcome, stdout=kept.bytes())
-        return checked(outcome, self._hint(argv)) if check else outcome
+        return checked(outcome, self._hint(argv)) if check and not outcome.ok else outcome
 
     def stream(
         self,
@@ -129,7 +129,7 @@ class Calls(ABC):
     ) -> Outcome:
         """See Transport.stream. The outcome keeps the last 64 KiB of stderr and no stdout."""
         outcome = self._call(argv, Deadline(timeout), source or (), sink or (lambda _: None), Tail(CHUNK))
-        return checked(outcome, self._hint(argv)) if check else outcome
+        return checked(outcome, self._hint(argv)) if check and not outcome.ok else outcome
 
     @abstractmethod
     def _call(

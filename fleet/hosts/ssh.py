@@ -102,6 +102,27 @@ def shut(channel: paramiko.Channel) -> None:
         channel.close()
 
 
+class Plain(fabric.Connection):  # type: ignore[misc]
+    """Attributes are attributes: Fabric looks through all that it has each time one is set, which is most of what
+    a connection costs here.
+    """
+
+    __setattr__ = object.__setattr__
+
+
+class Nothing(paramiko.SSHConfig):  # type: ignore[misc]
+    """What ssh_config says of a host once the route has said it all."""
+
+    def lookup(self, hostname: str) -> paramiko.SSHConfigDict:
+        return paramiko.SSHConfigDict()
+
+
+@lru_cache(maxsize=1)
+def settled() -> fabric.Config:
+    """For all connections: none of them writes to it."""
+    return fabric.Config(lazy=True, ssh_config=Nothing())
+
+
 class Link:
     """One open connection. `busy` counts the calls on it; a retired one takes no more and closes after the last."""
 
@@ -637,11 +658,11 @@ class SSH(Calls):
         }
         if route.jumps:
             options["sock"] = self._through(route)
-        connection = fabric.Connection(
+        connection = Plain(
             route.host,
             user=route.user,
             port=route.port,
-            config=fabric.Config(lazy=True, ssh_config=paramiko.SSHConfig()),
+            config=settled(),
             gateway=None if route.jumps else route.proxy_command,
             connect_timeout=self.connect_timeout,
             connect_kwargs=options,

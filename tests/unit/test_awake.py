@@ -33,6 +33,37 @@ def hand(monkeypatch: pytest.MonkeyPatch) -> Hand:
     return made
 
 
+def test_most_readings_wait_for_nobody() -> None:
+    """With the thread that looks: what it has seen last is enough, and a leap since is nobody's but a pause's."""
+    hand = Hand()
+    clock = Clock(hand)
+    clock._watched = True
+    with clock._lock:
+        hand.seconds += 4
+        assert clock.now() == 104
+    hand.seconds += 3600
+    assert (clock.now(), clock.pauses) == (104, 1)
+    hand.seconds += 4
+    with clock._lock:
+        assert (clock.now(), clock.pauses) == (108, 1)
+
+
+def test_a_pause_noticed_during_a_reading_is_not_read_into_it() -> None:
+    hand = Hand()
+    clock = Clock(hand)
+    clock._watched = True
+
+    def interrupted() -> float:
+        clock._read = hand
+        early = hand()
+        hand.seconds += 3600
+        clock._noticed()
+        return early
+
+    clock._read = interrupted
+    assert (clock.now(), clock.pauses) == (100, 1)
+
+
 def test_small_steps_are_time_and_a_leap_is_none(hand: Hand) -> None:
     begun = awake.now()
     hand.seconds += 4
