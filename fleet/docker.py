@@ -352,6 +352,15 @@ def parse_inspect(out: str) -> list[State]:
     return [_state(row) for row in json.loads(out or "[]")]
 
 
+def inits(out: str) -> dict[int, tuple[str, str]]:
+    """The first process on the host of each running container of a `docker inspect`: its container's ID, and the name
+    of the signal that asks it to end, "" where none is said.
+    """
+    rows = json.loads(out or "[]")
+    found = {row["State"].get("Pid", 0): (row["Id"], row.get("Config", {}).get("StopSignal") or "") for row in rows}
+    return {pid: one for pid, one in found.items() if pid}
+
+
 def unlike(row: dict[str, Any], service: Service, host: Host, image: str) -> str:
     """Why a container, as an inspection tells of it, is not this service at work; "" if it is. image: the ID wanted."""
     status, config = str(row["State"]["Status"]), row.get("Config") or {}

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -280,6 +280,37 @@ def not_idle(gpus: Sequence[Gpu], expected: int, limit: float = 0.10) -> str:
         return f"{counted(len(gpus), 'GPU')} found, {expected} in the inventory"
     busy = [f"{gpu.name} {gpu.share:.0%}" for gpu in gpus if gpu.share > limit]
     return f"GPU memory in use: {', '.join(busy)}" if busy else ""
+
+
+# --- processes ------------------------------------------------------------------------------------------------------
+
+
+def deaf(inits: Mapping[int, str]) -> Probe[frozenset[int]]:
+    """Those first processes of containers that their stop signal does not reach: the kernel drops what the first one
+    of a PID namespace neither handles nor blocks (pid_namespaces(7)). Python handles none until it is told to, so an
+    engine that still imports is one of them. inits: the signal's name by process; "" is TERM.
+    """
+    files = [f"/proc/{pid}/status" for pid in inits]
+    return Probe(("grep", "-HE", "^Sig(Blk|Cgt):", *files), lambda code, out, err: _deaf(inits, out))
+
+
+def _deaf(inits: Mapping[int, str], out: str) -> frozenset[int]:
+    heard: dict[int, int] = {}
+    for line in out.splitlines():
+        file, _, mask = line.partition(":Sig")
+        pid = int(file.split("/")[2])
+        heard[pid] = heard.get(pid, 0) | int(mask.partition(":")[2], 16)
+    named = {pid: _signal(sign) for pid, sign in inits.items()}
+    return frozenset(pid for pid, mask in heard.items() if named[pid] and not mask >> (named[pid] - 1) & 1)
+
+
+SIGNALS = {"HUP": 1, "INT": 2, "QUIT": 3, "USR1": 10, "USR2": 12, "TERM": 15, "WINCH": 28}
+"""Linux's numbers of what images ask to be ended by: signal(7)."""
+
+
+def _signal(sign: str) -> int:
+    """0 of one that is not known here: then docker sends it, and waits."""
+    return int(sign) if sign.isdigit() else SIGNALS.get((sign or "TERM").upper().removeprefix("SIG"), 0)
 
 
 # --- model directory and images -------------------------------------------------------------------------------------

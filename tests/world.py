@@ -74,7 +74,8 @@ class Listener(Silent):
 class Box:
     """One container. looks: a client ends when it was inspected so often. ended: when, as docker writes it.
 
-    up: how long it is there, in docker's words; stopped: somebody sent it TERM. argv: its command line.
+    up: how long it is there, in docker's words; stopped: somebody sent it TERM. argv: its command line. deaf: its first
+    process does not handle TERM.
     """
 
     name: str
@@ -89,6 +90,7 @@ class Box:
     up: str = "2 minutes"
     stopped: bool = False
     argv: list[str] = field(default_factory=list)
+    deaf: bool = False
 
     @property
     def id(self) -> str:
@@ -207,6 +209,8 @@ class Node:
             return "".join(f"LISTEN 0 128 0.0.0.0:{port} 0.0.0.0:*\n" for port in self.ports)
         if "df" in argv:
             return self._df(argv[argv.index("--") + 1 :])
+        if argv[0] == "grep" and "^Sig(Blk|Cgt):" in argv:
+            return self._signals(argv[3:])
         if argv[0] == "find":
             return self.files if self.files else (1, "", "find: no such directory")
         if "kfd/proc" in line:
@@ -231,7 +235,13 @@ class Node:
 
     def _docker(self, argv: list[str]) -> Any:
         verb = {"image": self._image, "ps": self._ps, "inspect": self._inspect, "run": self._run, "logs": self._logs}
-        verb |= {"stop": self._stop, "rm": self._rm, "unpause": self._unpause, "events": self._events}
+        verb |= {
+            "stop": self._stop,
+            "kill": self._kill,
+            "rm": self._rm,
+            "unpause": self._unpause,
+            "events": self._events,
+        }
         if argv[0] in verb:
             return verb[argv[0]](argv[1:])
         if argv[0] == "info":
@@ -249,6 +259,12 @@ class Node:
         wanted = [part.removeprefix(f"label={docker.PREFIX}.") for part in argv if part.startswith("label=")]
         return "\n".join(box.row() for box in self.boxes.values() if all(_carries(box, one) for one in wanted))
 
+    def _signals(self, files: list[str]) -> str:
+        boxes = [list(self.boxes.values())[int(file.split("/")[2]) - 1000] for file in files]
+        masks = [("0" if box.deaf else "4000") for box in boxes]
+        rows = zip(files, masks, strict=True)
+        return "".join(f"{file}:SigBlk:\t0\n{file}:SigCgt:\t{mask}\n" for file, mask in rows)
+
     def _inspect(self, argv: list[str]) -> Any:
         if "--format" in argv:
             return "".join(f"/{name} {IMAGE_ID}\n" for name in argv[argv.index("--format") + 2 :] if name in self.boxes)
@@ -256,8 +272,14 @@ class Node:
         if None in boxes:
             return 1, "[]", "Error: No such container"
         for box in filter(None, boxes):
-            self._looked_at(box)
-        return json.dumps([box.inspected() for box in filter(None, boxes)])
+            if box.name in argv:  # a teardown asks by ID
+                self._looked_at(box)
+        return json.dumps([box.inspected() | self._alive(box) for box in filter(None, boxes)])
+
+    def _alive(self, box: Box) -> dict[str, Any]:
+        state = box.inspected()["State"]
+        running = state["Running"] and box.name in self.boxes
+        return {"State": state | {"Pid": 1000 + list(self.boxes).index(box.name) if running else 0}}
 
     def _looked_at(self, box: Box) -> None:
         if box.labels.get("role") == "client" and box.state == "running":
@@ -288,6 +310,11 @@ class Node:
             if box.state == "running":
                 box.end(143)
                 box.stopped = True
+        return 0
+
+    def _kill(self, argv: list[str]) -> int:
+        for box in filter(None, map(self._box, argv)):
+            box.end(137)
         return 0
 
     def _rm(self, argv: list[str]) -> Any:

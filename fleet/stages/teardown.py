@@ -108,7 +108,8 @@ def ours(machine: Machine, **labels: str) -> list[Container]:
 
 
 def remove(machine: Machine, containers: list[Container], *, keep: Collection[str] = ()) -> None:
-    """Stop (TERM, then KILL after each container's own stop timeout) and remove. Paused ones are woken first.
+    """Stop (TERM, then KILL after each container's own stop timeout) and remove. Paused ones are woken first; those
+    that would not hear the signal, as an engine that still starts, are killed at once.
 
     keep: names of those that are stopped only.
     """
@@ -118,9 +119,19 @@ def remove(machine: Machine, containers: list[Container], *, keep: Collection[st
     paused = [container.id for container in containers if container.state == "paused"]
     if paused:
         machine.docker(["docker", "unpause", *paused], check=False)
+    if deaf := _deaf(machine, names):
+        machine.docker(docker.kill_argv(deaf), check=False)
     machine.docker(docker.stop_argv(names), timeout=STOP_SECONDS)
     if gone := [container.id for container in containers if container.name not in keep]:
         machine.docker(docker.rm_argv(gone), timeout=STOP_SECONDS)
+
+
+def _deaf(machine: Machine, names: list[str]) -> list[str]:
+    inits = docker.inits(machine.docker(docker.inspect_argv(names), check=False).out)
+    if not inits:
+        return []
+    deaf = machine.probe(probes.deaf({pid: sign for pid, (_, sign) in inits.items()}))
+    return [inits[pid][0] for pid in sorted(deaf)]
 
 
 def everything(machine: Machine) -> list[Container]:

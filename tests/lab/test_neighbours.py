@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from fleet.docker import PREFIX
 from fleet.model.lease import FOLDER
 from tests.lab.desk import STP, STRANGER, Desk, Running, until
 
@@ -175,6 +176,17 @@ def test_down_of_somebody_elses_live_run_needs_its_whole_name_and_says_so(desk: 
 
 def test_an_engine_that_ignores_term_is_killed_in_the_end(desk: Desk) -> None:
     said = desk.invoke(*desk.small(STP, inventory=desk.inventory(node2={"env": {"FLEET_DOUBLE_FAIL": "ignore-term"}})))
+    assert said.code == 0, said.all
+    desk.nothing_left()
+
+
+def test_a_container_whose_first_process_hears_no_signal_is_killed_at_once(desk: Desk) -> None:
+    """It says that it may take ten minutes to end; a teardown waits for three."""
+    image = desk.lab.docker("node1", ["image", "ls", "-q", "--filter", "reference=rocm/*"], check=True).out.split()[0]
+    labels = ["--label", f"{PREFIX}.run=20261201-000000-deaf-000000", "--label", f"{PREFIX}.arm=a"]
+    argv = ["run", "-d", "--name", "fleet-deaf", *labels, "--stop-timeout", "600", "--entrypoint", "sh", image]
+    desk.lab.docker("node1", [*argv, "-c", "while :; do sleep 1; done"], check=True)
+    said = desk.invoke("down", "--run", "20261201-000000-deaf-000000", "--inventory", desk.inventory())
     assert said.code == 0, said.all
     desk.nothing_left()
 

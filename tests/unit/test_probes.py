@@ -3,6 +3,7 @@ from __future__ import annotations
 import re
 import socket
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -229,3 +230,39 @@ def test_the_script_for_gpu_memory_reads_what_the_driver_writes(tmp_path: Path) 
     (row, _) = done.stdout.splitlines()
     assert row.split()[:2] == ["1", "1000"]
     assert [one.pid for one in probes.ROCM_HOLDERS.parse(0, done.stdout, "")] == [1]
+
+
+@pytest.mark.parametrize(
+    ("masks", "sign", "deaf"),
+    [
+        pytest.param(("0000000000000000", "0000000000000000"), "", True, id="nothing"),
+        pytest.param(("0000000000000000", "0000000000004002"), "", False, id="handled"),
+        pytest.param(("fffffffe7ffbfeff", "0000000000000000"), "SIGTERM", False, id="blocked, as tini does"),
+        pytest.param(("0000000000000000", "0000000000000002"), "SIGINT", False, id="Python handles INT from the start"),
+        pytest.param(("0000000000000000", "0000000000000002"), "TERM", True, id="and no TERM"),
+        pytest.param(("0000000000000000", "0000000000000002"), "2", False, id="by number"),
+        pytest.param(("0000000000000000", "0000000000000002"), "SIGRTMIN+3", False, id="unknown here: let docker try"),
+    ],
+)
+def test_who_does_not_hear_a_signal(masks: tuple[str, str], sign: str, deaf: bool) -> None:
+    out = f"/proc/71/status:SigBlk:\t{masks[0]}\n/proc/71/status:SigCgt:\t{masks[1]}\n"
+    assert probes.deaf({71: sign, 72: sign}).parse(2, out, "") == ({71} if deaf else set())
+
+
+@pytest.mark.parametrize(
+    ("code", "deaf"),
+    [
+        ("pass", True),
+        ("signal.signal(15, lambda *_: None)", False),
+        ("signal.pthread_sigmask(signal.SIG_BLOCK, [15])", False),
+    ],
+)
+def test_a_process_that_hears_for_real(code: str, deaf: bool) -> None:
+    script = f"import signal; {code}; print(flush=True); signal.pause()"
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as one:
+        assert one.stdout is not None
+        one.stdout.readline()
+        try:
+            assert run(probes.deaf({one.pid: ""})) == ({one.pid} if deaf else set())
+        finally:
+            one.kill()

@@ -126,6 +126,16 @@ def test_a_paused_container_is_woken_so_that_it_can_stop(world: World, up: Deplo
     assert verbs == ["unpause", "stop", "rm"]
 
 
+def test_one_that_would_not_hear_the_signal_is_killed_at_once(world: World, up: Deployment) -> None:
+    """Its stop timeout would pass in vain: an engine that still imports handles no signal."""
+    decode = world.box("decode0")
+    decode.deaf = True
+    assert teardown.teardown(up) == []
+    asked = world.nodes[SECOND].asked("docker (kill|stop|rm)")
+    assert asked == [f"docker kill {decode.id}", f"docker stop {decode.id}", f"docker rm {decode.id}"]
+    assert world.nodes[FIRST].asked("docker kill") == []
+
+
 def test_a_lost_host_is_a_problem_and_the_others_are_cleared(world: World, up: Deployment) -> None:
     world.nodes[SECOND].first = [(lambda argv: True, Unreachable("gone", where=SECOND))]
     problems = teardown.teardown(up)
