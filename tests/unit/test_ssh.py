@@ -1,6 +1,7 @@
 """Each trap that docs/hosts.md lists, against a real sshd."""
 
 import contextlib
+import copy
 import io
 import logging
 import os
@@ -34,7 +35,8 @@ from fleet.errors import (
 from fleet.hosts.archive import fetch_tree
 from fleet.hosts.base import Outcome, Transport
 from fleet.hosts.fan import each
-from fleet.hosts.ssh import SSH
+from fleet.hosts.ssh import SSH, settled
+from fleet.hosts.wire import Wire
 from tests import sshd
 from tests.ports import free_ports
 from tests.sshd import Sshd, until
@@ -218,6 +220,23 @@ def test_packets_are_checked_by_the_library(host: Host) -> None:
     assert transport._links[0].transport.remote_cipher == "aes128-gcm@openssh.com"
 
 
+def test_the_configuration_that_all_connections_share_is_only_read(host: Host) -> None:
+    """Fabric's own Connection writes into it, and threads lose each other's keys."""
+    before = copy.deepcopy(settled()._config)
+    transport = host()
+    transport.run(["true"])
+    assert settled()._config == before
+    assert transport._links[0].connection.config is settled()
+
+
+def test_keys_are_agreed_on_the_cheap_curve_unless_the_server_knows_a_safer_way() -> None:
+    one, other = socket.socketpair()
+    with one, other:
+        offered = list(Wire(one).get_security_options().kex)
+    assert offered[:3] == ["mlkem768x25519-sha256", "ecdh-sha2-nistp256", "curve25519-sha256@libssh.org"]
+    assert set(offered) == set(paramiko.Transport._preferred_kex)
+
+
 def test_codes_that_look_like_a_timeout_are_not_one(host: Host) -> None:
     assert host().run(["sh", "-c", "exit 124"], check=False).code == 124
 
@@ -388,7 +407,8 @@ def test_interrupt_as_a_user_presses_it(tmp_path: Path, server: Sshd) -> None:
     program.write_text(
         textwrap.dedent(f"""
         from fleet.hosts.fan import each
-        from fleet.hosts.ssh import SSH
+        from fleet.hosts.ssh import SSH, settled
+from fleet.hosts.wire import Wire
         hosts = [SSH(n, address="127.0.0.1", port={server.port}, user="root", identity={str(server.key)!r},
                      known_hosts={str(server.known_hosts)!r}) for n in ("a", "b")]
         script = 'echo $$ >"$0"; exec sleep 120'
@@ -701,7 +721,8 @@ def test_nothing_is_written_to_stderr(capfd: pytest.CaptureFixture[str], tmp_pat
     with silent_port() as port:
         code = textwrap.dedent(f"""
         from fleet.errors import Unreachable
-        from fleet.hosts.ssh import SSH
+        from fleet.hosts.ssh import SSH, settled
+from fleet.hosts.wire import Wire
         try:
             SSH("n1", address="127.0.0.1", port={port}, user="root", connect_timeout=1).run(["true"], timeout=10)
         except Unreachable:
