@@ -405,8 +405,7 @@ def test_interrupt_as_a_user_presses_it(tmp_path: Path, server: Sshd) -> None:
     program.write_text(
         textwrap.dedent(f"""
         from fleet.hosts.fan import each
-        from fleet.hosts.ssh import SSH, settled
-from fleet.hosts.wire import Wire
+        from fleet.hosts.ssh import SSH
         hosts = [SSH(n, address="127.0.0.1", port={server.port}, user="root", identity={str(server.key)!r},
                      known_hosts={str(server.known_hosts)!r}) for n in ("a", "b")]
         script = 'echo $$ >"$0"; exec sleep 120'
@@ -719,8 +718,7 @@ def test_nothing_is_written_to_stderr(capfd: pytest.CaptureFixture[str], tmp_pat
     with silent_port() as port:
         code = textwrap.dedent(f"""
         from fleet.errors import Unreachable
-        from fleet.hosts.ssh import SSH, settled
-from fleet.hosts.wire import Wire
+        from fleet.hosts.ssh import SSH
         try:
             SSH("n1", address="127.0.0.1", port={port}, user="root", connect_timeout=1).run(["true"], timeout=10)
         except Unreachable:
