@@ -11,6 +11,7 @@ from fleet.model.arm import Arm
 from fleet.model.base import KebabModel
 from fleet.model.check import Check
 from fleet.model.evidence import Counters
+from fleet.model.part import Help, Part
 from fleet.model.seat import Placement, Seat
 from fleet.model.service import Service
 
@@ -56,6 +57,14 @@ class Engine(Protocol):
     def service(self, seat: Seat, placement: Placement, options: Any) -> Service: ...
 
     def readiness(self, seat: Seat, placement: Placement) -> tuple[Check, ...]: ...
+
+    def parts(self, service: Service, arm: Arm) -> tuple[Part, ...]:
+        """What of the image a server needs, without which it would start in vain."""
+        ...
+
+    def manual(self, service: Service) -> Help:
+        """How the server's program is asked for its flags."""
+        ...
 
     def counters(self, metrics: str) -> Counters: ...
 

@@ -21,6 +21,7 @@ from fleet.model.check import Check, Response, answered, serves
 from fleet.model.evidence import Counters
 from fleet.model.inventory import Host
 from fleet.model.near import did_you_mean
+from fleet.model.part import Help, Part
 from fleet.model.seat import Placement, Seat
 from fleet.model.service import Mount, Port, Service
 from fleet.model.tuning import Draft
@@ -40,6 +41,15 @@ VERSIONS = (
     "    try: print(n, m.version(n))\n"
     "    except m.PackageNotFoundError: pass",
 )  # fmt: skip
+
+MODULE = "atom.entrypoints.openai_server"
+
+# By the beginning of a model's name: what drafts for it with `--method mtp`, as ATOM picks it by the checkpoint's type.
+MTP_CLASSES = {
+    "DeepSeek-V4": "atom.models.deepseek_v4_mtp.DeepseekV4MTP",
+    "DeepSeek-V3": "atom.models.deepseek_mtp.DeepSeekMTP",
+    "DeepSeek-R1": "atom.models.deepseek_mtp.DeepSeekMTP",
+}
 
 PORTS = {"prefill": 8010, "decode": 8020, "server": 8000}
 ENGINE_PORT = 8006
@@ -184,7 +194,7 @@ def service(seat: Seat, placement: Placement, options: Options) -> Service:
     arm, host = placement.arm, placement.host(seat.host)
     workers = arm.of(seat.role)
     argv = (
-        "python3", "-m", "atom.entrypoints.openai_server",
+        "python3", "-m", MODULE,
         *_model(arm),
         *_http(seat),
         *_parallel(workers),
@@ -219,6 +229,18 @@ def readiness(seat: Seat, placement: Placement) -> tuple[Check, ...]:
         workers = arm.of(seat.role)
         checks.append(Check("KV role", "/kv_transfer_info", lambda r: _transfers(r, workers)))
     return tuple(checks)
+
+
+def parts(service: Service, arm: Arm) -> tuple[Part, ...]:
+    """The server, and the class that drafts where `--method mtp` asks for it and the model's is known."""
+    server = Part("module", MODULE, "the server")
+    classes = [name for start, name in MTP_CLASSES.items() if arm.model_basename.startswith(start)]
+    drafts = "--method" in service.argv and service.argv[service.argv.index("--method") + 1] == "mtp"
+    return (server, *(Part("class", name, f"drafts for {arm.model_basename}") for name in classes if drafts))
+
+
+def manual(service: Service) -> Help:
+    return Help(service.argv[:3])
 
 
 def counters(metrics: str) -> Counters:

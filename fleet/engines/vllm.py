@@ -19,6 +19,7 @@ from fleet.model.base import BlockSize, Fraction, KebabModel, Variables
 from fleet.model.check import Check, Response, answered, serves
 from fleet.model.evidence import Counters
 from fleet.model.inventory import Host
+from fleet.model.part import Help, Part
 from fleet.model.seat import Placement, Seat
 from fleet.model.service import Mount, Port, Service
 from fleet.model.tuning import Draft
@@ -209,6 +210,15 @@ def readiness(seat: Seat, placement: Placement) -> tuple[Check, ...]:
         Check("model", "/v1/models", lambda r: serves(r, name)),
         Check("version", "/version", _versioned),
     )
+
+
+def parts(service: Service, arm: Arm) -> tuple[Part, ...]:
+    return (Part("program", "vllm", "the server"),)
+
+
+def manual(service: Service) -> Help:
+    """`--help` alone lists groups of flags only."""
+    return Help(service.argv[:2], ask="--help=all", loose=True)
 
 
 def counters(metrics: str) -> Counters:

@@ -8,6 +8,7 @@ from fleet.errors import PlanError
 from fleet.loads import atom_bench, vllm_bench
 from fleet.model.arm import Arm, Point
 from fleet.model.evidence import Drawn, Measurement
+from fleet.model.part import Help, Part
 from fleet.model.seat import Placement
 from fleet.model.service import Service
 
@@ -24,6 +25,14 @@ class Load(Protocol):
 
     def result_path(self, point: Point) -> str:
         """The raw result as the container sees it, below the run's own mount."""
+        ...
+
+    def parts(self, service: Service, arm: Arm) -> tuple[Part, ...]:
+        """What of the image the client needs."""
+        ...
+
+    def manual(self, service: Service) -> Help:
+        """How the client's program is asked for its flags."""
         ...
 
     def parse(self, raw: dict[str, Any]) -> Measurement: ...

@@ -11,6 +11,7 @@ from fleet.loads import client
 from fleet.loads.result import measurement
 from fleet.model.arm import Arm, Point
 from fleet.model.evidence import Drawn, Measurement
+from fleet.model.part import Help, Part
 from fleet.model.seat import Placement
 from fleet.model.service import Service
 
@@ -48,6 +49,14 @@ def service(point: Point, placement: Placement, *, endpoint: str) -> Service:
         *client.reporting(point),
     )  # fmt: skip
     return client.service(argv, placement, ORIGINS)
+
+
+def parts(service: Service, arm: Arm) -> tuple[Part, ...]:
+    return (Part("module", NAME, "the load client"),)
+
+
+def manual(service: Service) -> Help:
+    return Help(service.argv[:3])
 
 
 result_path = client.result_path

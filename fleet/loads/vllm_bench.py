@@ -15,6 +15,7 @@ from fleet.loads import client
 from fleet.loads.result import measurement
 from fleet.model.arm import Arm, Point
 from fleet.model.evidence import Drawn, Measurement
+from fleet.model.part import Help, Part
 from fleet.model.seat import Placement
 from fleet.model.service import Service
 
@@ -66,6 +67,15 @@ def service(point: Point, placement: Placement, *, endpoint: str) -> Service:
         *client.reporting(point),
     )  # fmt: skip
     return client.service(argv, placement, ORIGINS)
+
+
+def parts(service: Service, arm: Arm) -> tuple[Part, ...]:
+    return (Part("program", "vllm", "the load client"),)
+
+
+def manual(service: Service) -> Help:
+    """`--help` alone lists groups of flags only."""
+    return Help(service.argv[:3], ask="--help=all", loose=True)
 
 
 result_path = client.result_path

@@ -8,6 +8,7 @@ from typing import Protocol
 from fleet.errors import PlanError
 from fleet.model.arm import Arm
 from fleet.model.check import Check
+from fleet.model.part import Help, Part
 from fleet.model.seat import Placement
 from fleet.model.service import Service
 from fleet.routers import atomesh
@@ -28,6 +29,14 @@ class Router(Protocol):
         ...
 
     def readiness(self, placement: Placement) -> tuple[Check, ...]: ...
+
+    def parts(self, service: Service, arm: Arm) -> tuple[Part, ...]:
+        """What of the image the router needs."""
+        ...
+
+    def manual(self, service: Service) -> Help:
+        """How the router's program is asked for its flags."""
+        ...
 
     def deviations(self, arm: Arm) -> tuple[str, ...]: ...
 

@@ -10,10 +10,12 @@ from collections.abc import Sequence
 from fleet import http
 from fleet.model.arm import Arm
 from fleet.model.check import Check, Response, answered
+from fleet.model.part import Help, Part
 from fleet.model.seat import Placement
 from fleet.model.service import Port, Service
 
 NAME = "atomesh"
+PROGRAM = "/usr/local/bin/atomesh"
 PORT = 30000
 PROMETHEUS_PORT = 29100
 
@@ -51,7 +53,7 @@ ORIGINS = {
 def service(placement: Placement, servers: Sequence[Service]) -> Service:
     arm, seat = placement.arm, placement.of("router")[0]
     argv = (
-        "/usr/local/bin/atomesh", "launch",
+        PROGRAM, "launch",
         "--host", "0.0.0.0", "--port", str(PORT),
         "--pd-disaggregation",
         *_workers("--prefill", "prefill", placement, servers),
@@ -82,6 +84,15 @@ def readiness(placement: Placement) -> tuple[Check, ...]:
         Check("workers", "/readiness", lambda response: _all_healthy(response, planned)),
         Check("model", "/v1/models", answered),
     )
+
+
+def parts(service: Service, arm: Arm) -> tuple[Part, ...]:
+    return (Part("path", PROGRAM, "the router"),)
+
+
+def manual(service: Service) -> Help:
+    """Workers are taken from the command line before its parser sees it, so that its help may not list their flags."""
+    return Help(service.argv[:2], unlisted=frozenset(("--prefill", "--decode")), beginnings=False)
 
 
 def healthy(response: Response) -> tuple[int, int]:

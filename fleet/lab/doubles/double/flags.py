@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -59,9 +60,13 @@ def make_parser(prog: str, flags: list[Flag], *, both_spellings: bool = False) -
     """An argparse parser that takes exactly these flags (prefix abbreviation included) and exits 2 on any other.
 
     both_spellings: every long flag also with `_` for `-` and the reverse, as ATOM's server registers them.
+    FLEET_DOUBLE_LACKS names flags, with commas, that are left out, as of an image that does not have them yet.
     """
     parser = argparse.ArgumentParser(prog=prog)
+    lacks = set(filter(None, os.environ.get("FLEET_DOUBLE_LACKS", "").split(",")))
     for flag in flags:
+        if lacks & set(flag.names):
+            continue
         names = _spellings(flag.names) if both_spellings else list(flag.names)
         parser.add_argument(*names, **_options(flag))
     return parser

@@ -8,6 +8,9 @@ from collections.abc import Sequence
 
 from vllm import bench, serve
 
+ALL_HELP = "--help=all"
+"""Asks the real one for all flags; its `--help` alone lists groups of them."""
+
 USAGE = "usage: vllm serve MODEL … | vllm bench serve …"
 
 
@@ -15,6 +18,7 @@ def main(argv: Sequence[str]) -> int:
     if argv[:1] == ["--version"]:
         print(serve.VERSION)
         return 0
+    argv = ["--help" if word == ALL_HELP else word for word in argv]
     if argv[:1] == ["serve"]:
         return serve.main(argv[1:])
     if argv[:2] == ["bench", "serve"]:
