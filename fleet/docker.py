@@ -100,7 +100,7 @@ def _settings(service: Service, host: Host, run: str) -> list[str]:
     argv += ["--stop-signal", service.stop_signal] if service.stop_signal != "SIGTERM" else []
     argv += ["--log-driver", "json-file", "--log-opt", f"max-size={LOG_SIZE}", "--log-opt", f"max-file={LOG_FILES}"]
     argv += [*_limits(host), "--shm-size", "128g"]
-    argv += _devices(service, host)
+    argv += devices(service, host)
     argv += ["--privileged"] if host.privileged else []
     argv += _mounts(service, host, run)
     return argv + [part for name, value in environment(service, host).items() for part in ("--env", f"{name}={value}")]
@@ -121,7 +121,7 @@ def _limits(host: Host) -> list[str]:
     return ["--ulimit", "memlock=-1", "--ulimit", "stack=67108864", "--ulimit", "nofile=1048576"]
 
 
-def _devices(service: Service, host: Host) -> list[str]:
+def devices(service: Service, host: Host) -> list[str]:
     """Accelerators go to services that use GPUs, and to no other."""
     if not service.gpu:
         return []
@@ -320,11 +320,15 @@ class Event(Model):
 
 
 class Image(Model):
-    """An image on one host. `layers` are diff IDs, lowest first; `digest` is the registry's, None without one."""
+    """An image on one host. `layers` are diff IDs, lowest first; `digest` is the registry's, None without one.
+
+    digests: as `repository@sha256:…`, of every repository that it was pulled from on this host.
+    """
 
     id: str
     tags: tuple[str, ...] = ()
     digest: str | None = None
+    digests: tuple[str, ...] = ()
     size: int = 0
     layers: tuple[str, ...] = ()
     labels: dict[str, str] = {}
@@ -333,6 +337,11 @@ class Image(Model):
     def double(self) -> bool:
         """A stand-in that plays an engine: its numbers are no measurement."""
         return self.labels.get(f"{PREFIX}.double") == "1"
+
+
+def short(image_id: str) -> str:
+    """An image's ID as docker lists it."""
+    return image_id.removeprefix("sha256:")[:12]
 
 
 def cause(code: int, *, oom: bool = False, error: str = "") -> str:
@@ -470,6 +479,7 @@ def _image(row: dict[str, Any]) -> Image:
         id=row["Id"],
         tags=tuple(row.get("RepoTags") or ()),
         digest=digests[0].rpartition("@")[2] if digests else None,
+        digests=tuple(sorted(digests)),
         size=int(row.get("Size", 0)),
         layers=tuple((row.get("RootFS") or {}).get("Layers") or ()),
         labels=dict((row.get("Config") or {}).get("Labels") or {}),

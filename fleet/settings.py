@@ -44,7 +44,8 @@ Place = Annotated[Path, BeforeValidator(_path)]
 class Timeouts(Model):
     """Seconds. connect: TCP, banner and login together. command: a short remote command.
 
-    stage_within: one image or model to one host. ready_within: from the start of an arm's containers to the first
+    stage_within: one image or model to one host. proof_within: the first container of an image on a host, or its
+    `--help`. ready_within: from the start of an arm's containers to the first
     completion of every pair. request_within: the least that one request of a load is given; more, where requests are
     slow. point_within: one point, warm-ups included. rest_within: from the end of a load that was cut short to servers
     with no request under way. stalled_after: silence of a starting server that uses no CPU.
@@ -53,6 +54,7 @@ class Timeouts(Model):
     connect: Duration = 10.0
     command: Duration = 30.0
     stage_within: Duration = 3600.0
+    proof_within: Duration = 300.0
     ready_within: Duration = 2400.0
     request_within: Duration = 300.0
     point_within: Duration = 7200.0
@@ -61,7 +63,7 @@ class Timeouts(Model):
 
     def longest(self, images: int, arms: int, points: int) -> float:
         """Seconds that a sweep takes at most: every step as long as it may, and an hour for all else."""
-        staging, starting = images * self.stage_within, arms * self.ready_within
+        staging, starting = images * (self.stage_within + self.proof_within), arms * self.ready_within
         return staging + starting + points * (self.point_within + self.rest_within) + 3600.0
 
 

@@ -163,6 +163,10 @@ class Node:
         self.files = "config.json\t10\nmodel-1.safetensors\t1000\n"
         self.missing = ""
         self.first: list[Any] = []
+        self.lacks: set[str] = set()
+        self.digests: list[str] = []
+        self.box_image = IMAGE_ID
+        self.helps: dict[str, str] = {}
         self.written: dict[str, bytes] = {}
         self.folders: list[str] = []
         self.leases = TemporaryDirectory(prefix="fleet-test-lease-")
@@ -253,7 +257,8 @@ class Node:
         found = self.images.get(tag) or (tag if tag in self.images.values() else None)
         if not found:
             return 1, "[]", f"Error: No such image: {tag}"
-        return json.dumps([{"Id": found, "RepoTags": [tag], "Size": 37_000_000, "RootFS": {"Layers": []}}])
+        row = {"Id": found, "RepoTags": [tag], "RepoDigests": self.digests, "Size": 37_000_000}
+        return json.dumps([row | {"RootFS": {"Layers": []}}])
 
     def _ps(self, argv: list[str]) -> str:
         wanted = [part.removeprefix(f"label={docker.PREFIX}.") for part in argv if part.startswith("label=")]
@@ -267,7 +272,8 @@ class Node:
 
     def _inspect(self, argv: list[str]) -> Any:
         if "--format" in argv:
-            return "".join(f"/{name} {IMAGE_ID}\n" for name in argv[argv.index("--format") + 2 :] if name in self.boxes)
+            names = argv[argv.index("--format") + 2 :]
+            return "".join(f"/{name} {self.box_image}\n" for name in names if name in self.boxes)
         boxes = [self._box(word) for word in argv if word.startswith(("fleet-", "id-"))] or [None]
         if None in boxes:
             return 1, "[]", "Error: No such container"
@@ -287,7 +293,9 @@ class Node:
             if box.looks <= 0:
                 self.world.client_ends(self, box)
 
-    def _run(self, argv: list[str]) -> str:
+    def _run(self, argv: list[str]) -> Any:
+        if "--rm" in argv:
+            return self._proof(argv[argv.index("--entrypoint") + 1 :])
         labels = dict(
             part.removeprefix(f"{docker.PREFIX}.").split("=", 1) for part in argv if f"{docker.PREFIX}." in part
         )
@@ -295,6 +303,16 @@ class Node:
         box = Box(argv[argv.index("--name") + 1], labels=labels, argv=[argv[at + 1], *argv[at + 3 :]])
         self.boxes[box.name] = box
         return box.id
+
+    def _proof(self, argv: list[str]) -> Any:
+        """What a container says that only proves an image. `lacks`: parts that are not in it; `helps`: by module."""
+        if argv[0] == "/sbin/docker-init":
+            return "tini version 0.19.0"
+        if argv[0] in self.lacks:
+            return 127, "", f"[FATAL tini (7)] exec {argv[0]} failed: No such file or directory"
+        if argv[-1].startswith("--help"):
+            return next((text for name, text in self.helps.items() if name in argv), "")
+        return json.dumps([name not in self.lacks for _, name in json.loads(argv[-1])])
 
     def _logs(self, argv: list[str]) -> Any:
         box = self._box(argv[-1])

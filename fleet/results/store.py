@@ -21,7 +21,9 @@ from typing import Any, TypeVar
 from fleet.errors import FleetError, LeaseHeld, NotKept, UsageError, cited, shown
 from fleet.model.near import nearest
 from fleet.model.seat import Seat
+from fleet.results import lock
 from fleet.results import record as lines
+from fleet.results.lock import Lock
 from fleet.results.record import Record
 from fleet.results.state import Drive, RunState
 from fleet.words import counted
@@ -92,6 +94,10 @@ class RunFolder:
     @property
     def state_json(self) -> Path:
         return self.path / "state.json"
+
+    @property
+    def lock_json(self) -> Path:
+        return self.path / "lock.json"
 
     def raw(self, point: str, attempt: int = 1) -> Path:
         return self.path / "raw" / f"{_plain(point)}{_again(attempt)}.json"
@@ -249,6 +255,22 @@ class RunFolder:
         except (OSError, ValueError):
             return {}
         return found if isinstance(found, dict) else {}
+
+    def lock(self) -> Lock:
+        """Which images the run has; from its facts where it has no lock, as of older runs. Raises UsageError."""
+        try:
+            return Lock.model_validate_json(self.lock_json.read_bytes())
+        except FileNotFoundError:
+            return lock.of_facts(self.read_facts())
+        except OSError as error:
+            why = f"cannot be read: {error.strerror}"
+        except ValueError:
+            why = "does not say what a run's lock.json says (damaged?)"
+        hint = "without that file the images are taken from facts.json: rm it"
+        raise UsageError(why, where=str(self.lock_json), hint=hint)
+
+    def write_lock(self, found: Lock) -> None:
+        self.write_text(self.lock_json, found.model_dump_json(indent=2) + "\n")
 
     def write_state(self, state: RunState) -> None:
         self.write_text(self.state_json, state.model_dump_json(indent=2) + "\n")

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
-from fleet import docker, probes
+from fleet import docker, probes, proof
 from fleet.docker import Container, Image, container_name
 from fleet.errors import FleetError, LeaseHeld, PreflightError, shown
 from fleet.model.inventory import Host
@@ -58,7 +58,8 @@ class Findings:
 
     @property
     def ours(self) -> tuple[Container, ...]:
-        return tuple(container for container in self.containers if container.ours)
+        """But for containers that only prove an image: they take nothing that a run wants."""
+        return tuple(one for one in self.containers if one.ours and one.labels.get("role") != proof.ROLE)
 
 
 @dataclass(frozen=True)

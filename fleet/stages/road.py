@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -15,11 +15,12 @@ from fleet.errors import FleetError, Interrupted, NotKept, NotReady, ServiceDied
 from fleet.plan import ArmPlan, Plan, PlannedPoint
 from fleet.results import record as records
 from fleet.results import report
+from fleet.results.lock import Lock
 from fleet.results.record import Record
 from fleet.results.state import Rerun, to_run
 from fleet.results.store import RunFolder
 from fleet.session import Machine, Session
-from fleet.stages import adopt, launch, obituary
+from fleet.stages import adopt, launch, obituary, prove
 from fleet.stages import lease as leases
 from fleet.stages.collect import client_log, collect
 from fleet.stages.deployment import Deployment
@@ -41,6 +42,7 @@ class Road:
     """One run under way. `notes` are told in the summary: arms that ended early, points that were not run.
 
     resumed: an earlier process drove the run, and may have left containers. rerun: which points run again.
+    allow_drift: go on though a tag names another image than when the run began.
     """
 
     session: Session
@@ -59,6 +61,8 @@ class Road:
     deployments: dict[str, Deployment] = field(default_factory=dict)
     wish: leases.Wish = field(default_factory=leases.Wish)
     beside_strangers: bool = False
+    allow_drift: bool = False
+    lock: Lock = field(default_factory=Lock)
 
     def go(self) -> int:
         """The exit code: 0 all valid, 1 not all, 4 a service died or an arm never got ready.
@@ -80,7 +84,8 @@ class Road:
             raise self._between_arms() from None
         except FleetError as error:
             self.ended_early = _told_lines(error)
-            if "images" in self.facts and not isinstance(error, Interrupted) and (again := self._again()):
+            again = self._again() if "images" in self.facts and not isinstance(error, Interrupted) else ""
+            if again and again not in error.hint:
                 error.hint = "\n".join(filter(None, (error.hint, f"next: {again}")))
             raise
         finally:
@@ -109,8 +114,10 @@ class Road:
             return
         if self.resumed:
             self.facts.update(self.folder.read_facts())
+            self.lock = self.folder.lock()
         own = self.folder.name if self.resumed else ""
         found = preflight(self.session, self.plan, own=own, beside_strangers=self.beside_strangers)
+        self._unmoved(prove.seen(found))
         self.facts["hosts"] = _told(found)
         if self.beside_strangers:
             shared = {host: held_gpus(one) for host, one in found.items() if not one.ours}
@@ -119,11 +126,25 @@ class Road:
         self.folder.make_latest()
         self._leftovers()
         for tag, hosts in _images(self.plan).items():
-            images = stage(self.session, tag, hosts)
+            images = self._proven(tag, hosts, stage(self.session, tag, hosts))
             self.facts.setdefault("images", {})[tag] = _image_facts(images)
             if any(image.double for image in images.values()):
                 self.session.progress.line(f"DOUBLE: {tag} plays an engine: not a measurement")
         self._write_facts()
+
+    def _unmoved(self, found: Mapping[str, Mapping[str, str]]) -> None:
+        """Raises HostError where the run began with another image. found: IDs by tag and host."""
+        self.lock = prove.unmoved(self.session, self.folder.name, self.lock, found, allowed=self.allow_drift)
+
+    def _proven(self, tag: str, hosts: Sequence[str], staged: Mapping[str, Image]) -> dict[str, Image]:
+        """Each host's image as it is there. Where the run has proven it before it is not started again."""
+        self._unmoved({tag: {host: image.id for host, image in staged.items()}})
+        (id,) = {image.id for image in staged.values()}
+        before = self.lock.proven(id)
+        found = prove.prove(self.session, self.plan, tag, hosts, id, run=self.folder.name, before=before)
+        self.lock = self.lock.with_image(tag, found.images, found.seconds)
+        self.folder.write_lock(self.lock)
+        return found.images
 
     def _leftovers(self) -> None:
         """Of a run that goes on: adopt what serves the arm that is next, clear away the rest."""
@@ -325,6 +346,7 @@ class Road:
             notes=(
                 *(f"deviates from the public recipe: {line}" for line in self.plan.deviations),
                 *(f"{arm.arm.name}: not run: {why}" for arm in self.plan.arms for why in arm.dropped),
+                *map(str, self.lock.drifts),
                 *self.notes,
                 *filter(None, (self.next,)),
             ),
@@ -391,7 +413,13 @@ def _told(findings: dict[str, Findings]) -> dict[str, Any]:
 
 def _image_facts(images: dict[str, Image]) -> dict[str, Any]:
     return {
-        host: {"id": image.id, "digest": image.digest, "labels": image.labels, "double": image.double}
+        host: {
+            "id": image.id,
+            "digest": image.digest,
+            "digests": list(image.digests),
+            "labels": image.labels,
+            "double": image.double,
+        }
         for host, image in images.items()
     }
 

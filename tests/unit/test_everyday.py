@@ -444,7 +444,7 @@ def test_a_preflight_says_who_failed_last(desk: Settings, world: World, capsys: 
         verbs.sweep(desk, config=KEY, arm="1p1d-mtp3", conc=[4])
     assert lastfailed.read(desk.results) == ["mi355x-02"]
     world.nodes["mi355x-02"].ports.clear()
-    world.nodes["mi355x-01"].first = [(["docker", "run"], (125, "", "no such runtime"))]
+    world.nodes["mi355x-01"].first = [(["docker", "run", "-d"], (125, "", "no such runtime"))]
     with pytest.raises(CommandFailed):
         verbs.sweep(desk, config=KEY, arm="1p1d-mtp3", conc=[4])
     with pytest.raises(UsageError, match="no host failed in the latest preflight"):

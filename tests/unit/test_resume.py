@@ -67,7 +67,7 @@ def resumed(world: World, folder: RunFolder, rerun: Rerun = "") -> Road:
 
 def started(world: World) -> list[str]:
     """The containers that were started, host by host."""
-    lines = [line for node in world.nodes.values() for line in node.asked("docker run ")]
+    lines = [line for node in world.nodes.values() for line in node.asked("docker run -d ")]
     names = [line.partition("--name ")[2].split()[0] for line in lines]
     return [name.removeprefix(f"fleet-{world.plan.hash6}-") for name in names]
 
