@@ -49,6 +49,7 @@ FLAGS = {
     "wait": "wait until nobody else has the nodes, ^C leaves (default: exit 5 where somebody has)",
     "allow_strangers": "start though others hold GPU memory there; the summary tells (default: a reason not to start)",
     "steal": "take the nodes: who has them is stopped and keeps finished points (default: exit 5 where somebody has)",
+    "allow_drift": "with --resume: go on though a tag names another image than then; it is noted (default: exit 3)",
     "look": "tell what would be done and do nothing (default: off)",
     "update": "hosts that are there already get what was found (default: off)",
 }
@@ -104,6 +105,7 @@ def sweep(
     wait: bool = False,
     steal: bool = False,
     allow_strangers: bool = False,
+    allow_drift: bool = False,
     json: bool = False,
 ) -> int | None:
     """From a config key to a run folder of judged results: the whole chain."""
@@ -124,6 +126,7 @@ def sweep(
         wait=wait,
         steal=steal,
         allow_strangers=allow_strangers,
+        allow_drift=allow_drift,
         json=json,
     )
 
@@ -222,6 +225,19 @@ def image(c: Any, config: str = "", limit: Many = None, inventory: str = "") -> 
     from fleet import verbs
 
     return verbs.stage(settings(c, inventory), config=config, limit=words(limit))
+
+
+@verb(FLAGS, many=["limit"])
+def verify_image(
+    c: Any, config: str = "", arm: str = "", limit: Many = None, inventory: str = "", json: bool = False
+) -> int | None:
+    """Prove a plan's images on its hosts, and compare every flag with their --help.
+
+    Each image is started once on each host, and has to have what the engine needs.
+    """
+    from fleet import verbs
+
+    return verbs.verify_image(settings(c, inventory), config=config, arm=arm, limit=words(limit), json=json)
 
 
 @verb(but(config=f"{KEY}: for verbs that are given none (default: none)"))
@@ -355,7 +371,7 @@ def _group(name: str, tasks: dict[str, Any], default: str | None = None) -> Coll
 DAY = {
     "look": ["health", "ps", "leases"],
     "plan": ["plan", "config.expand", "inventory.check", "inventory.add"],
-    "run": ["stage.image", "sweep"],
+    "run": ["stage.image", "verify-image", "sweep"],
     "watch": ["logs", "shell"],
     "fix": ["exec", "cp", "down", "reap", "trust"],
     "lab": ["lab.install", "lab.up", "lab.status", "lab.down"],
@@ -375,6 +391,7 @@ ns = Collection(
     execute,
     cp,
     trust,
+    verify_image,
     shell,
     completion,
     _group("stage", {"image": image}, default="image"),

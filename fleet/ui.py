@@ -21,7 +21,7 @@ from rich.progress import Progress as Bars
 from rich.text import Text
 
 from fleet import profile
-from fleet.docker import Container, Image
+from fleet.docker import Container, Image, short
 from fleet.errors import FleetError, harmless, shown
 from fleet.hardware import Hardware
 from fleet.model import lease
@@ -37,6 +37,7 @@ from fleet.stages.health import Health, HostHealth, ServiceHealth
 from fleet.stages.lease import Node
 from fleet.stages.preflight import Findings
 from fleet.stages.reaper import Reaped
+from fleet.stages.verify import Compared, Verified
 from fleet.timeline import Told, seen
 from fleet.words import counted
 
@@ -342,6 +343,47 @@ def health(found: Health) -> None:
     for why in _in_words(found):
         say(why)
     say(_verdict(found))
+
+
+IMAGE_TITLES = ("image", "host", "ID", "starts", "parts", "repository digest")
+SEAT_TITLES = ("arm", "seat", "host", "asked", "flags", "not known")
+
+
+def verified(found: Verified) -> None:
+    """Images by host, then seats with what their command lines and the image's help come to."""
+    rows = [(tag, host, one) for tag, hosts in found.images.items() for host, one in hosts.items()]
+    if rows:
+        table(IMAGE_TITLES, (_proven_row(found, *row) for row in rows))
+        say("")
+    table(SEAT_TITLES, (_seat_row(found, seat) for seat in found.seats))
+    if any(image.double for _, _, image in rows):
+        say("DOUBLE: these images play an engine; what their --help says is the double's word, not the engine's")
+    say(_verified(found))
+
+
+def _verified(found: Verified) -> str:
+    known = sum(not seat.unknown and not seat.why for seat in found.seats)
+    proven = counted(len(found.images), "image")
+    return f"{proven} proven; every flag is known on {known} of {counted(len(found.seats), 'seat')}" + (
+        "" if found.well else " (exit 3)"
+    )
+
+
+def _proven_row(found: Verified, tag: str, host: str, image: Image) -> tuple[str, ...]:
+    seconds = found.seconds[tag].get(host)
+    parts = found.parts[tag]
+    return (
+        tag, host, short(image.id) + " (double)" * image.double, "-" if seconds is None else f"{seconds:.1f} s",
+        f"{len(parts)} of {len(parts)}", " ".join(image.digests) or "none, it came by docker load",
+    )  # fmt: skip
+
+
+def _seat_row(found: Verified, seat: Compared) -> tuple[str, ...]:
+    line, image = seat.line, found.image(seat.line)
+    asked = " ".join(line.help.asked) + " (double)" * bool(image and image.double)
+    told = [one.flag for one in seat.unknown]
+    known = "-" if seat.why else f"{seat.flags - len(seat.unknown)} of {seat.flags}"
+    return line.arm, line.seat, line.host, asked, known, "not compared" if seat.why else " ".join(told) or "-"
 
 
 def _service_row(one: ServiceHealth) -> tuple[str, ...]:

@@ -38,7 +38,7 @@ from fleet.results.store import RunFolder
 from fleet.secret import Secrets
 from fleet.session import Machine, Session, connect, owner
 from fleet.settings import Settings, duration, near
-from fleet.stages import collect, everyone, reaper, secret, teardown
+from fleet.stages import collect, everyone, prove, reaper, secret, teardown, verify
 from fleet.stages import follow as follows
 from fleet.stages import health as healths
 from fleet.stages import lease as leasing
@@ -160,13 +160,17 @@ def sweep(
     wait: bool = False,
     steal: bool = False,
     allow_strangers: bool = False,
+    allow_drift: bool = False,
     json: bool = False,
 ) -> int | None:
     if fail_fast and keep_going:
         raise UsageError("--fail-fast and --keep-going exclude each other", hint="--keep-going is the default")
     if wait and steal:
         raise UsageError("--wait and --steal exclude each other", hint="see who has the nodes: invoke leases")
-    road = partial(Road, wish=leasing.Wish(wait, steal), beside_strangers=allow_strangers)
+    if allow_drift and not resume:
+        what = "--allow-drift is for a run that goes on: a new one takes the images that are there"
+        raise UsageError(what, hint="leave it out, or: invoke sweep --resume RUN --allow-drift")
+    road = partial(Road, wish=leasing.Wish(wait, steal), beside_strangers=allow_strangers, allow_drift=allow_drift)
     again = resumes.asked(rerun, resume)
     if resume:
         planned = {"--arm": arm, "--conc": conc, "--limit": limit, "--trial": trial, "--new": new}
@@ -769,8 +773,31 @@ def stage(settings: Settings, *, config: str, limit: Sequence[str] = ()) -> int 
     made = _plan(settings, inventory, config)
     with _session(settings, inventory) as session:
         for tag in dict.fromkeys(arm.arm.image for arm in made.arms):
-            stages.stage(session, tag, session.names)
+            images = stages.stage(session, tag, session.names)
+            prove.prove(session, made, tag, session.names, images[session.names[0]].id, run=_unkept(made))
     return None
+
+
+def _unkept(made: Plan) -> str:
+    """What containers carry as their run where there is no run folder: in its form, so that `down` finds them."""
+    return f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{made.key}-{made.hash6}"
+
+
+def verify_image(
+    settings: Settings, *, config: str, arm: str = "", limit: Sequence[str] = (), json: bool = False
+) -> int | None:
+    """3 unless every image is the same on all its hosts, starts, has what the plan needs, and knows every flag."""
+    inventory = _inventory(settings, limit)
+    made = _plan(settings, inventory, config, arm=arm)
+    with _session(settings, inventory, json=json) as session:
+        found = verify.verify(session, made, run=_unkept(made))
+    if json:
+        ui.as_json(found.to_json())
+    else:
+        ui.verified(found)
+    for error in filter(None, (*found.faults, verify.fault(made, found))):
+        ui.complain(error)
+    return None if found.well else HostError.exit_code
 
 
 def expand(
