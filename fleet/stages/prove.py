@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -57,7 +57,8 @@ def prove(
             session.progress.host("prove", machine.name, _well(tag, image, seconds, len(parts)), done=True)
         return image, seconds, lacking
 
-    answers = session.all(hosts, act, timeout=within + 2 * session.settings.timeouts.command)
+    with removing(session, {host: [proof.name(run, id)] for host in hosts if host not in before}):
+        answers = session.all(hosts, act, timeout=within + 2 * session.settings.timeouts.command)
     if lacking := {host: missing for host, (_, _, missing) in answers.items() if missing}:
         raise _incomplete(plan, tag, id, lacking)
     seconds = {host: round(spent, 1) for host, (_, spent, _) in answers.items() if spent is not None}
@@ -111,12 +112,27 @@ def started(
         raise HostError(what, where=machine.name, hint=hint) from None
 
 
-def _remove(machine: Machine, name: str) -> None:
+@contextmanager
+def removing(session: Session, names: Mapping[str, Sequence[str]]) -> Iterator[None]:
+    """After ^C the containers of these names, by host, are removed where they have not ended by then."""
+
+    def act(machine: Machine) -> None:
+        for name in names[machine.name]:
+            _remove(machine, name, looks=2)
+
+    try:
+        yield
+    except KeyboardInterrupt:
+        session.each(names, act)
+        raise
+
+
+def _remove(machine: Machine, name: str, looks: int = LOOKS) -> None:
     """A container whose `docker run` was cut off may come into being after that: it is removed once it is there."""
-    for look in range(LOOKS):
+    for look in range(looks):
         if name in machine.docker(["docker", "rm", "--force", name], check=False).out:
             return
-        time.sleep(LOOK if look < LOOKS - 1 else 0)
+        time.sleep(LOOK if look < looks - 1 else 0)
 
 
 def _failed(machine: Machine, tag: str, done: Outcome) -> HostError:
@@ -156,16 +172,25 @@ def seen(found: Mapping[str, Findings]) -> dict[str, dict[str, str]]:
     return told
 
 
+class Drifted(HostError):
+    """A tag names another image than when the run began. Its hint says how to go on."""
+
+
 def unmoved(
-    session: Session, run: str, lock: Lock, found: Mapping[str, Mapping[str, str]], *, allowed: bool = False
+    session: Session,
+    lock: Lock,
+    found: Mapping[str, Mapping[str, str]],
+    *,
+    again: Sequence[str],
+    allowed: bool = False,
 ) -> Lock:
     """The run's lock, with tags that came to another image noted where that is allowed. found: IDs by tag and host.
 
-    Raises HostError with all of them where it is not.
+    again: the command that goes on with the run. Raises Drifted with all of them where it is not allowed.
     """
     strange = {tag: there for tag, ids in found.items() if (there := lock.strange(tag, ids))}
     if strange and not allowed:
-        raise _drifted(session, run, lock, strange)
+        raise _drifted(session, lock, strange, again)
     for tag, hosts in strange.items():
         now = next(iter(hosts.values()))
         lock = lock.moved(tag, now, tuple(hosts), utc(datetime.now(UTC)))
@@ -173,8 +198,8 @@ def unmoved(
     return lock
 
 
-def _drifted(session: Session, run: str, lock: Lock, strange: Mapping[str, Mapping[str, str]]) -> HostError:
-    lines = [f"run {run} began with another image than its tag names now:"]
+def _drifted(session: Session, lock: Lock, strange: Mapping[str, Mapping[str, str]], again: Sequence[str]) -> Drifted:
+    lines = ["the run began with another image than its tag names now:"]
     hints = []
     for tag, ids in strange.items():
         own = lock.images[tag]
@@ -182,8 +207,8 @@ def _drifted(session: Session, run: str, lock: Lock, strange: Mapping[str, Mappi
         for id in dict.fromkeys(ids.values()):
             lines.append(f"    now         {id}  on {', '.join(host for host, one in ids.items() if one == id)}")
         hints += _back(session, tag, own.id, own.digests, list(ids))
-    hints.append(f"or go on with today's: {shlex.join(['invoke', 'sweep', '--resume', run, '--allow-drift'])}")
-    return HostError("\n".join(lines), hint="\n".join(hints))
+    hints.append(f"or go on with today's: {shlex.join([*again, '--allow-drift'])}")
+    return Drifted("\n".join(lines), hint="\n".join(hints))
 
 
 def _back(session: Session, tag: str, id: str, digests: Sequence[str], hosts: Sequence[str]) -> list[str]:

@@ -84,8 +84,8 @@ class Road:
             raise self._between_arms() from None
         except FleetError as error:
             self.ended_early = _told_lines(error)
-            again = self._again() if "images" in self.facts and not isinstance(error, Interrupted) else ""
-            if again and again not in error.hint:
+            ended = isinstance(error, Interrupted | prove.Drifted)
+            if "images" in self.facts and not ended and (again := self._again()):
                 error.hint = "\n".join(filter(None, (error.hint, f"next: {again}")))
             raise
         finally:
@@ -134,7 +134,8 @@ class Road:
 
     def _unmoved(self, found: Mapping[str, Mapping[str, str]]) -> None:
         """Raises HostError where the run began with another image. found: IDs by tag and host."""
-        self.lock = prove.unmoved(self.session, self.folder.name, self.lock, found, allowed=self.allow_drift)
+        words = ["invoke", "sweep", "--resume", self.folder.name, *(["--rerun", self.rerun] if self.rerun else [])]
+        self.lock = prove.unmoved(self.session, self.lock, found, again=words, allowed=self.allow_drift)
 
     def _proven(self, tag: str, hosts: Sequence[str], staged: Mapping[str, Image]) -> dict[str, Image]:
         """Each host's image as it is there. Where the run has proven it before it is not started again."""

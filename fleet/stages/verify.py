@@ -172,11 +172,17 @@ def _ask(session: Session, questions: Mapping[Question, Asked], run: str) -> dic
 
     most = max(map(len, own.values()), default=0)
     within = most * (session.settings.timeouts.proof_within + session.settings.timeouts.command)
-    told = session.each(own, act, timeout=within)
+    names = {host: [_name(run, questions[one]) for one in ones] for host, ones in own.items()}
+    with prove.removing(session, names):
+        told = session.each(own, act, timeout=within)
     found: dict[Question, Known | FleetError] = {}
     for host, answer in told.items():
         found |= dict.fromkeys(own[host], answer) if isinstance(answer, FleetError) else answer
     return found
+
+
+def _name(run: str, question: Asked) -> str:
+    return proof.name(run, question.id, " ".join(question.line.help.asked))
 
 
 def _answer(machine: Machine, session: Session, question: Asked, run: str) -> Known | FleetError:
@@ -188,7 +194,7 @@ def _answer(machine: Machine, session: Session, question: Asked, run: str) -> Kn
     command, env = shown(shlex.join(asked)), docker.environment(service, host)
     session.progress.host("verify", machine.name, command)
     try:
-        name, devices = proof.name(run, image, command), docker.devices(service, host)
+        name, devices = _name(run, question), docker.devices(service, host)
         done = prove.started(machine, image, asked, run=run, name=name, env=env)
         if devices and not _flags(done):
             done = prove.started(machine, image, asked, run=run, name=name, env=env, devices=devices)

@@ -123,7 +123,7 @@ def test_a_run_does_not_go_on_with_another_image_unless_told(retagged: Desk) -> 
     assert said.code == 3, said.all
     assert f"    the run's   {good}\n    now         {other}  on node1\n" in said.err
     assert f"bring it back: docker tag {good} {TAG}  (on node1)\n" in said.err
-    assert f"invoke sweep --resume {run.name} --allow-drift\n" in said.err
+    assert f"invoke sweep --resume {run.name} --rerun all --allow-drift\n" in said.err
     assert desk.ours() == {}
     said = desk.invoke("sweep", "--resume", run.name, "--rerun", "all", "--allow-drift")
     assert said.code == 0, said.all

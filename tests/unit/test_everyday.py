@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from fleet import manual, provision, ui, verbs
 from fleet import plan as plans
-from fleet import provision, ui, verbs
 from fleet.errors import CommandFailed, FileFaults, HostError, PreflightError, Unreachable, UsageError
 from fleet.hosts.fake import Fake
 from fleet.model import load
@@ -26,7 +26,7 @@ from fleet.stages.health import Health
 from fleet.timeline import Told
 from tests.unit.describing import MTP, ROOT, VLLM, edited
 from tests.wire import Wire
-from tests.world import KEY, Box, World
+from tests.world import KEY, Box, World, a_plan
 from tests.world import RUN as RUN_OF_WORLD
 
 Hosts = dict[str, Fake]
@@ -449,6 +449,60 @@ def test_a_preflight_says_who_failed_last(desk: Settings, world: World, capsys: 
         verbs.sweep(desk, config=KEY, arm="1p1d-mtp3", conc=[4])
     with pytest.raises(UsageError, match="no host failed in the latest preflight"):
         lastfailed.read(desk.results)
+
+
+def all_flags(world: World) -> None:
+    """Every program knows every flag of a plan of KEY."""
+    made = a_plan(None, (4, 256))
+    known = {flag for line in manual.lines(made) for flag in line.flags}
+    for node in world.nodes.values():
+        node.helps = dict.fromkeys(
+            ("atom.entrypoints.openai_server", "atom.benchmarks.benchmark_serving", "launch"),
+            "".join(f"  {flag} X\n" for flag in sorted(known)),
+        )
+
+
+def test_verify_image_shows_images_seats_and_a_verdict(desk: Settings, world: World, capsys: Captured) -> None:
+    all_flags(world)
+    assert verbs.verify_image(desk, config=KEY, arm="1p1d-mtp3") is None
+    images, seats = capsys.readouterr().out.split("\n\n")
+    tag = world.tag
+    assert [line.split()[:3] for line in images.splitlines() if line.startswith(tag)] == [
+        [tag, "mi355x-01", "a4a4a4a4a4a4"],
+        [tag, "mi355x-02", "a4a4a4a4a4a4"],
+    ]
+    router = r"^1p1d-mtp3  router     mi355x-01  /usr/local/bin/atomesh launch --help .* 10 of 10  -$"
+    assert re.search(router, seats, re.M)
+    assert seats.endswith("\n1 image proven; every flag is known on 4 of 4 seats\n")
+
+
+def test_verify_image_ends_with_3_and_says_why_as_json_too(desk: Settings, world: World, capsys: Captured) -> None:
+    all_flags(world)
+    for node in world.nodes.values():
+        node.helps["launch"] = node.helps["launch"].replace("  --policy X\n", "  --policies X\n")
+    world.nodes["mi355x-02"].lacks = {"/usr/local/bin/atomesh"}
+    assert verbs.verify_image(desk, config=KEY, arm="1p1d-mtp3", json=True) == 3
+    said = capsys.readouterr()
+    told = json.loads(said.out)
+    assert (told["well"], told["images"], len(told["faults"])) == (False, [], 1)
+    assert "lacks what" in said.err
+    world.nodes["mi355x-02"].lacks = set()
+    assert verbs.verify_image(desk, config=KEY, arm="1p1d-mtp3") == 3
+    said = capsys.readouterr()
+    assert said.out.endswith("every flag is known on 3 of 4 seats (exit 3)\n")
+    assert "  --policy   did you mean --policies?\n    step 3  router on mi355x-01 (arm 1p1d-mtp3)\n" in said.err
+
+
+def test_a_drift_can_be_allowed_to_a_run_that_goes_on_only(desk: Settings, hosts: Hosts) -> None:
+    with pytest.raises(UsageError, match="--allow-drift is for a run that goes on"):
+        verbs.sweep(desk, config=KEY, allow_drift=True)
+
+
+def test_stage_proves_what_it_brought(desk: Settings, world: World) -> None:
+    verbs.stage(desk, config=KEY, limit=["mi355x-01,mi355x-02,mi355x-03"])
+    for name in ("mi355x-01", "mi355x-02", "mi355x-03"):
+        (line,) = world.nodes[name].asked("docker run --rm ")
+        assert re.search(rf"dev\.fleet\.run=\d{{8}}-\d{{6}}-{KEY}-[0-9a-f]{{6}} ", line)
 
 
 # --------------------------------------------------------------------- logs

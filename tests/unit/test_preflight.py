@@ -138,6 +138,13 @@ def test_hosts_with_different_images_are_told_with_all_other_reasons() -> None:
     )
 
 
+def test_a_container_that_proves_an_image_is_in_nobodys_way() -> None:
+    world = World()
+    labels = {"run": "20261130-stage", "owner": "colleague@there", "role": "proof", "rank": "0"}
+    world.nodes[FIRST].boxes["fleet-proof-1"] = Box("fleet-proof-1", labels=labels)
+    assert preflight(world.session, world.plan)[FIRST].strangers == ()
+
+
 def test_containers_of_a_run_of_ours_are_a_reason_with_the_line_that_removes_them() -> None:
     world = World()
     labels = {"run": "20261130-r", "role": "prefill", "rank": "0", "owner": owner()}

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,7 +18,9 @@ from fleet.results import lock as locks
 from fleet.results.lock import Drift, Lock, Locked
 from fleet.results.state import Rerun
 from fleet.results.store import RunFolder
-from fleet.stages import prove, sweep, verify, watch
+from fleet.session import Session
+from fleet.stages import prove, road, stage, sweep, verify, watch
+from fleet.stages.deployment import Deployment
 from fleet.stages.road import Road
 from tests.world import IMAGE_ID, RUN, World, a_plan
 
@@ -148,6 +151,21 @@ def test_a_container_that_hangs_is_removed_and_the_setting_is_named(world: World
     assert "fleet.timeouts.proof_within" in told.value.hint
 
 
+def interrupted(*_: object, **__: object) -> None:
+    raise KeyboardInterrupt
+
+
+def test_an_interrupt_leaves_no_container(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    for host in HOSTS:
+        world.nodes[host].first = [("rm --force", lambda argv, stdin: argv[-1])]
+    monkeypatch.setattr(Session, "all", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        proven(world, before={FIRST})
+    assert world.nodes[FIRST].asked("rm --force") == []
+    (line,) = world.nodes[SECOND].asked("rm --force")
+    assert line == f"docker rm --force {proof.name(RUN, IMAGE_ID)}"
+
+
 def test_another_id_than_the_others_have(world: World) -> None:
     world.nodes[SECOND].images[world.tag] = OTHER
     with pytest.raises(HostError, match=f"{SECOND}: image {world.tag} is {OTHER}, the other hosts have {IMAGE_ID}"):
@@ -216,9 +234,9 @@ def a_road(world: World, tmp_path: Path, *, resumed: bool = False, rerun: Rerun 
 def test_a_run_keeps_which_images_it_had(world: World, tmp_path: Path) -> None:
     digest = "registry.example:5000/atom@sha256:" + "d1" * 32
     world.nodes[SECOND].digests = [digest]
-    road = a_road(world, tmp_path)
-    assert road.go() == 0
-    kept = json.loads(road.folder.lock_json.read_text())
+    made = a_road(world, tmp_path)
+    assert made.go() == 0
+    kept = json.loads(made.folder.lock_json.read_text())
     seconds = kept["images"][world.tag].pop("proven")
     assert kept == {
         "schema_version": "1",
@@ -226,7 +244,7 @@ def test_a_run_keeps_which_images_it_had(world: World, tmp_path: Path) -> None:
         "drifts": [],
     }
     assert set(seconds) == set(HOSTS)
-    facts = road.folder.read_facts()["images"][world.tag]
+    facts = made.folder.read_facts()["images"][world.tag]
     assert [facts[host]["digests"] for host in HOSTS] == [[], [digest]]
 
 
@@ -246,11 +264,14 @@ def test_a_run_that_goes_on_refuses_another_image_under_its_tag(world: World, tm
     move(world, *HOSTS)
     world.nodes[SECOND].images["old"] = IMAGE_ID
     before = [len(world.nodes[host].asked("docker run")) for host in HOSTS]
+    arm = world.plan.arms[0]
+    folder = RunFolder(tmp_path / RUN)
+    world.start(Deployment.of(world.session, folder, world.plan, arm, {}), arm.servers[0])
     with pytest.raises(HostError) as told:
         a_road(world, tmp_path, resumed=True, rerun="all").go()
     assert told.value.exit_code == 3
     assert told.value.what == (
-        f"run {RUN} began with another image than its tag names now:\n"
+        "the run began with another image than its tag names now:\n"
         f"  {world.tag}\n"
         f"    the run's   {IMAGE_ID}\n"
         f"    now         {OTHER}  on {FIRST}, {SECOND}"
@@ -258,10 +279,37 @@ def test_a_run_that_goes_on_refuses_another_image_under_its_tag(world: World, tm
     assert told.value.hint == (
         f"bring it back: docker tag {IMAGE_ID} {world.tag}  (on {SECOND})\n"
         f"it is no more on {FIRST}: docker rmi {world.tag}  there, the sweep brings it again\n"
-        f"or go on with today's: invoke sweep --resume {RUN} --allow-drift"
+        f"or go on with today's: invoke sweep --resume {RUN} --rerun all --allow-drift"
     )
     assert [len(world.nodes[host].asked("docker run")) for host in HOSTS] == before
-    assert RunFolder(tmp_path / RUN).lock().images[world.tag].id == IMAGE_ID
+    assert world.box("prefill0").state == "running", "what serves on is left alone"
+    assert folder.lock().images[world.tag].id == IMAGE_ID
+
+
+def test_with_points_left_the_line_that_goes_on_is_said_once(world: World, tmp_path: Path) -> None:
+    world.client_code = 1
+    assert a_road(world, tmp_path).go() == 1
+    move(world, *HOSTS)
+    with pytest.raises(HostError) as told:
+        a_road(world, tmp_path, resumed=True, rerun="failed").go()
+    assert told.value.hint.splitlines()[-1] == (
+        f"or go on with today's: invoke sweep --resume {RUN} --rerun failed --allow-drift"
+    )
+    assert told.value.hint.count("--resume") == 1
+
+
+def test_a_tag_that_moves_while_the_image_is_staged(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert a_road(world, tmp_path).go() == 0
+
+    def staged(*asked: Any) -> dict[str, docker.Image]:
+        move(world, *HOSTS)
+        return stage.stage(*asked)
+
+    monkeypatch.setattr(road, "stage", staged)
+    with pytest.raises(HostError, match="the run began with another image"):
+        a_road(world, tmp_path, resumed=True, rerun="all").go()
 
 
 def test_the_registrys_digest_is_what_to_pull_again(world: World, tmp_path: Path) -> None:
@@ -281,13 +329,13 @@ def test_another_image_that_is_allowed_is_noted_and_told_from_then_on(world: Wor
     move(world, *HOSTS)
     for node in world.nodes.values():
         node.box_image = OTHER
-    road = a_road(world, tmp_path, resumed=True, rerun="all", allow=True)
-    assert road.go() == 0
-    (drift,) = road.folder.lock().drifts
+    made = a_road(world, tmp_path, resumed=True, rerun="all", allow=True)
+    assert made.go() == 0
+    (drift,) = made.folder.lock().drifts
     assert (drift.image, drift.was, drift.now, drift.hosts) == (world.tag, IMAGE_ID, OTHER, HOSTS)
     told = f"image {world.tag} was {IMAGE_ID}, and is {OTHER} on {FIRST}, {SECOND} since {drift.at} (--allow-drift)"
     assert told in world.told.lines
-    assert told in road.folder.summary_text.read_text()
+    assert told in made.folder.summary_text.read_text()
     assert [len(world.nodes[host].asked("docker run --rm")) for host in HOSTS] == [2, 2]
     later = a_road(world, tmp_path, resumed=True, rerun="all")
     assert later.go() == 0
@@ -306,12 +354,12 @@ def test_a_new_run_takes_what_is_there(world: World, tmp_path: Path) -> None:
 
 def test_what_lacks_a_part_starts_nothing(world: World, tmp_path: Path) -> None:
     world.nodes[FIRST].lacks = {ATOMESH}
-    road = a_road(world, tmp_path)
+    made = a_road(world, tmp_path)
     with pytest.raises(HostError, match="lacks what"):
-        road.go()
+        made.go()
     assert [node.asked("docker run -d") for node in world.nodes.values()] == [[]] * len(world.nodes)
-    assert not road.folder.lock_json.exists()
-    assert f"{ATOMESH}   (the router)" in road.folder.summary_text.read_text()
+    assert not made.folder.lock_json.exists()
+    assert f"{ATOMESH}   (the router)" in made.folder.summary_text.read_text()
 
 
 def test_an_older_run_is_held_to_what_its_facts_say(tmp_path: Path) -> None:
