@@ -9,7 +9,7 @@ import pytest
 
 from fleet.docker import PREFIX
 from fleet.lab.image import ATOM_TAGS, VLLM_TAGS, BuiltImage, ensure
-from tests.lab.desk import STP, Desk
+from tests.lab.desk import FAST, STP, Desk
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(150)]
 
@@ -111,7 +111,7 @@ def test_a_wrong_image_on_one_node(retagged: Desk, doubles: BuiltImage) -> None:
 def test_a_run_does_not_go_on_with_another_image_unless_told(retagged: Desk) -> None:
     desk = retagged
     good = desk.image_ids(TAG)["node1"]
-    inventory = desk.inventory(trial=SMALL)
+    inventory = desk.inventory(everyone=FAST, trial=SMALL)
     said = desk.invoke(
         "sweep", "--config", VLLM, "--arm", "tp8-1k1k", "--conc", "4", "--inventory", inventory, "--limit", "node1"
     )
