@@ -53,6 +53,17 @@ class Outcome:
         return self.stderr.decode("utf-8", "replace")
 
 
+@dataclass(frozen=True)
+class Peer:
+    """A host as other hosts reach it by SSH. keys: `kind base64` of the host keys that this machine believes."""
+
+    name: str
+    address: str
+    port: int
+    user: str
+    keys: tuple[str, ...]
+
+
 class Transport(Protocol):
     """One machine. Errors are `HostError`s whose hint is the plain `ssh …` line that does the same."""
 
@@ -97,6 +108,10 @@ class Transport(Protocol):
 
     def ssh_line(self, argv: Argv = ()) -> str:
         """The shell line an operator would type to do the same by hand."""
+        ...
+
+    def peer(self, address: str | None = None) -> Peer | None:
+        """How another host would reach this one, at `address` where it is given; None where it cannot be told."""
         ...
 
     def cancel(self) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import BinaryIO
 
 from fleet.errors import CommandFailed
-from fleet.hosts.base import Argv, Outcome, checked, chunks, quoted
+from fleet.hosts.base import Argv, Outcome, Peer, checked, chunks, quoted
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Fake:
         give one command several answers in turn, use `in_turn(...)`.
     files: what put wrote and get finds, by path; `modes` has what put was told. A path names one file, or
         every file below it.
-    calls: what was asked, in order. greets: what `knock` says.
+    calls: what was asked, in order. greets: what `knock` says. seen: what `peer` says.
     """
 
     name: str
@@ -67,6 +67,7 @@ class Fake:
     closed: bool = False
     cancelled: int = 0
     greets: str = ""
+    seen: Peer | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def run(self, argv: Argv, *, timeout: float = 30.0, stdin: bytes | None = None, check: bool = True) -> Outcome:
@@ -109,6 +110,9 @@ class Fake:
 
     def knock(self, seconds: float) -> str:
         return self.greets
+
+    def peer(self, address: str | None = None) -> Peer | None:
+        return self.seen
 
     def ssh_line(self, argv: Argv = ()) -> str:
         return f"ssh {self.name} {quoted(argv)}".rstrip()

@@ -8,7 +8,7 @@ from concurrent.futures import Future, wait
 from typing import BinaryIO, TypeVar
 
 from fleet.errors import CommandTimeout, FleetError, Interrupted
-from fleet.hosts.base import GRACE, Argv, Deadline, Outcome, Transport
+from fleet.hosts.base import GRACE, Argv, Deadline, Outcome, Peer, Transport
 
 Result = TypeVar("Result")
 
@@ -47,6 +47,9 @@ class Bounded:
 
     def ssh_line(self, argv: Argv = ()) -> str:
         return self.inner.ssh_line(argv)
+
+    def peer(self, address: str | None = None) -> Peer | None:
+        return self.inner.peer(address)
 
     def knock(self, seconds: float) -> str:
         return self.inner.knock(self._cap(seconds))

@@ -15,7 +15,7 @@ from typing import BinaryIO
 
 from fleet.errors import CommandFailed, CommandTimeout, Interrupted
 from fleet.hosts.archive import TAR_OK, tar_argv
-from fleet.hosts.base import CHUNK, KILL_AFTER, Argv, Calls, Deadline, Outcome, Tail, checked, named, quoted
+from fleet.hosts.base import CHUNK, KILL_AFTER, Argv, Calls, Deadline, Outcome, Peer, Tail, checked, named, quoted
 
 TICK = 0.2
 """Seconds after which a waiting call looks whether it was cancelled."""
@@ -63,6 +63,10 @@ class Local(Calls):
     def ssh_line(self, argv: Argv = ()) -> str:
         """No ssh is needed here: the command itself."""
         return quoted(argv)
+
+    def peer(self, address: str | None = None) -> Peer | None:
+        """No other host is known to reach this one."""
+        return None
 
     def knock(self, seconds: float) -> str:
         """This machine is there."""

@@ -44,6 +44,7 @@ from fleet.hosts.base import (
     Calls,
     Deadline,
     Outcome,
+    Peer,
     Tail,
     checked,
     named,
@@ -298,6 +299,17 @@ class SSH(Calls):
         elif gateway:
             words += ["-J", str(gateway)]
         return " ".join([quoted([*words, *self._destination()]), *([quoted([quoted(argv)])] if argv else [])])
+
+    def peer(self, address: str | None = None) -> Peer | None:
+        """See Transport.peer. Behind a gateway the address is one of that network, which its peers may share."""
+        try:
+            route = self.route
+        except HostError:
+            return None
+        trust = KnownHosts(route.label, route.known_hosts)
+        revoked = {entry.key for entry in trust.known if entry.revoked}
+        keys = dict.fromkeys(f"{one.kind} {one.key}" for one in trust.known if one.key not in revoked)
+        return Peer(self.name, address or route.host, route.port, route.user, tuple(keys)) if keys else None
 
     def _options(self) -> list[str]:
         identity, known = self._files["identity"], self._files["known_hosts"]

@@ -11,7 +11,8 @@ import pytest
 from fleet.errors import CommandFailed, HostError, Unreachable
 from fleet.hosts.base import CHUNK, Argv, Outcome
 from fleet.hosts.fake import Fake
-from fleet.stages.stage import AHEAD, Broken, Pipe, stage
+from fleet.stages.pipe import AHEAD, Broken, Pipe
+from fleet.stages.stage import stage
 from tests.world import IMAGE_ID, Node, World
 
 FIRST, SECOND, THIRD = "mi355x-01", "mi355x-02", "mi355x-03"

@@ -1,0 +1,117 @@
+"""Which hosts of a session reach each other by SSH, with their own keys: tried, never assumed.
+
+What a host needs for it, and for its part of a chain, is in one folder there, which goes when the work is done.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from types import TracebackType
+
+from fleet.errors import FleetError
+from fleet.hosts.base import Outcome, Peer
+from fleet.hosts.peer import known_hosts, ssh_argv
+from fleet.session import Machine, Session
+from fleet.stages.relay import Hop
+
+PARENT = "/tmp"
+
+PROBE_BYTES = 256 * 1024
+"""Sent over each way that is tried: on a link a hundred times slower than the others this takes seconds."""
+
+PROBE_SECONDS = 15.0
+
+SLOW = 4.0
+"""Times the usual duration, and as many seconds more: such a way is not taken."""
+
+# Without the group's and the others' rights; a folder of that name that is there already is somebody else's.
+MAKE = 'umask 077; mkdir -- "$1" && exec cat >"$1/known"'
+TRY = 'size=$1; shift; head -c "$size" /dev/zero | "$@"'
+SINK = ("sh", "-c", "exec cat >/dev/null")
+
+
+class Ways:
+    """Folders on hosts, and the ways between them. `lost`: hosts that cannot be used, each with why. `given_up`: hosts
+    that fell silent later: nobody waits for them at the end.
+    """
+
+    def __init__(self, session: Session, hosts: Iterable[str]) -> None:
+        self.session = session
+        self.hosts = list(dict.fromkeys(hosts))
+        self.folder = f"{PARENT}/.fleet-chain-{secrets.token_hex(8)}"
+        self.lost: dict[str, FleetError] = {}
+        self.given_up: set[str] = set()
+        self._peers = self._known_peers()
+        self._tried: dict[tuple[str, str], float | None] = {}
+
+    def __enter__(self) -> Ways:
+        known = known_hosts(self._peers.values())
+
+        def make(machine: Machine) -> Outcome:
+            return machine.run(["sh", "-c", MAKE, "sh", self.folder], stdin=known)
+
+        answers = self.session.each(self.hosts, make)
+        self.lost |= {host: answer for host, answer in answers.items() if isinstance(answer, FleetError)}
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        def remove(machine: Machine) -> Outcome:
+            return machine.run(["rm", "-rf", "--", self.folder], timeout=10, check=False)
+
+        silent = [host for host in self.hosts if host in self.given_up]
+        if silent:
+            threading.Thread(target=self.session.each, args=(silent, remove), daemon=True).start()
+        there = [host for host in self.hosts if host not in self.given_up and host not in self.lost]
+        self.session.each(there, remove, timeout=10)
+
+    def attempt(self, pairs: Iterable[tuple[str, str]]) -> None:
+        """Try the ways that were not tried before, all at once, and remember how long each took.
+
+        A host is asked for one way at a time: it is the first of one pair at most.
+        """
+        wanted = {a: b for a, b in pairs if (a, b) not in self._tried and a not in self.lost and b in self._peers}
+
+        def act(machine: Machine) -> float | None:
+            words = ssh_argv(self._peers[wanted[machine.name]], f"{self.folder}/known", SINK)
+            argv = ["sh", "-c", TRY, "sh", str(PROBE_BYTES), *words]
+            outcome = machine.run(argv, timeout=PROBE_SECONDS, check=False)
+            return outcome.seconds if outcome.ok else None
+
+        answers = self.session.each(wanted, act, timeout=PROBE_SECONDS + 1)
+        for host, answer in answers.items():
+            self._tried[host, wanted[host]] = None if isinstance(answer, FleetError) else answer
+
+    def seconds(self, first: str, second: str) -> float | None:
+        """How long a connection and a little data took; None where there is no way, or none was tried."""
+        return self._tried.get((first, second))
+
+    def hop(self, first: str, second: str) -> Hop | None:
+        """The way from one host to another; None where there is none, or one that is far slower than the others."""
+        took = self.seconds(first, second)
+        if took is None or self.slow(first, second):
+            return None
+        return Hop(self._peers[second], f"{self.folder}/known", self.folder)
+
+    def slow(self, first: str, second: str) -> bool:
+        """Whether a way takes far longer than most of those that were tried."""
+        times = sorted(took for took in self._tried.values() if took is not None)
+        took = self.seconds(first, second)
+        return took is not None and len(times) > 1 and took > SLOW * times[(len(times) - 1) // 2] + SLOW
+
+    def _known_peers(self) -> dict[str, Peer]:
+        found: dict[str, Peer] = {}
+        for host in self.hosts:
+            machine = self.session.machine(host)
+            if peer := machine.transport.peer(machine.host.fabric.address):
+                found[host] = peer
+        return found
+
+
+def pairs(hosts: Sequence[str]) -> list[tuple[str, str]]:
+    """Each host with the one behind it."""
+    return list(pairwise(hosts))
