@@ -47,6 +47,7 @@ FLAGS = {
     "accept": "fingerprint of a key to believe, as SHA256:…, also of one that has changed; repeat it (default: none)",
     "yes": "believe every key that nothing is on record for, never a changed one (default: ask on a terminal)",
     "wait": "wait until nobody else has the nodes, ^C leaves (default: exit 5 where somebody has)",
+    "tar": "an image archive here, as docker save writes it, for hosts that lack the image (default: from a host)",
     "allow_strangers": "start though others hold GPU memory there; the summary tells (default: a reason not to start)",
     "steal": "take the nodes: who has them is stopped and keeps finished points (default: exit 5 where somebody has)",
     "allow_drift": "with --resume: go on though a tag names another image than then; it is noted (default: exit 3)",
@@ -106,6 +107,7 @@ def sweep(
     steal: bool = False,
     allow_strangers: bool = False,
     allow_drift: bool = False,
+    tar: str = "",
     json: bool = False,
 ) -> int | None:
     """From a config key to a run folder of judged results: the whole chain."""
@@ -127,6 +129,7 @@ def sweep(
         steal=steal,
         allow_strangers=allow_strangers,
         allow_drift=allow_drift,
+        tar=tar,
         json=json,
     )
 
@@ -220,11 +223,11 @@ def cp(c: Any, source: str = "", target: str = "", limit: Many = None, inventory
 
 
 @verb(FLAGS, many=["limit"])
-def image(c: Any, config: str = "", limit: Many = None, inventory: str = "") -> int | None:
+def image(c: Any, config: str = "", limit: Many = None, inventory: str = "", tar: str = "") -> int | None:
     """Bring a config's images to the hosts that lack them (also: invoke stage)."""
     from fleet import verbs
 
-    return verbs.stage(settings(c, inventory), config=config, limit=words(limit))
+    return verbs.stage(settings(c, inventory), config=config, limit=words(limit), tar=tar)
 
 
 @verb(FLAGS, many=["limit"])

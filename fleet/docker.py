@@ -256,6 +256,10 @@ def load_argv() -> list[str]:
     return ["docker", "load"]
 
 
+def pull_argv(image: str) -> list[str]:
+    return ["docker", "pull", "--quiet", image]
+
+
 def version_argv() -> list[str]:
     return ["docker", "version", "--format", "{{json .}}"]
 

@@ -18,6 +18,10 @@ class Progress(Protocol):
         """What a stage does on a host now; with `done`, what came of it."""
         ...
 
+    def moved(self, stage: str, host: str, done: int, total: int, rate: float) -> None:
+        """Bytes that have come to a host, of how many, and how many come a second now; 0 while that is not known."""
+        ...
+
     def requests(self, what: str, finished: float, total: int) -> None:
         """Requests of an arm's points that have finished, warm-ups included; `what` names the point that runs."""
         ...
@@ -40,6 +44,9 @@ class Silent:
         pass
 
     def host(self, stage: str, host: str, text: str, *, done: bool = False) -> None:
+        pass
+
+    def moved(self, stage: str, host: str, done: int, total: int, rate: float) -> None:
         pass
 
     def requests(self, what: str, finished: float, total: int) -> None:

@@ -7,6 +7,7 @@ import os
 import re
 import sys
 import threading
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -44,6 +45,9 @@ from fleet.words import counted
 WIDTH = 100
 UNBOUNDED = 10_000
 MOST_REASONS = 2
+SPARSE = 15.0
+"""Seconds between two lines about the same transfer, where nobody looks on."""
+
 LATE = 0.05
 """Seconds out of order that are worth a word."""
 
@@ -641,12 +645,27 @@ class Tape:
 # --- a sweep under way ----------------------------------------------------------------------------------------------
 
 
+def transfer(done: int, total: int, rate: float) -> str:
+    """Bytes under way: how many of how many, how many a second, and how long it still takes."""
+    of = f"{done / 1e6:.0f} of {total / 1e6:.0f} MB" if total else f"{done / 1e6:.0f} MB"
+    speed = f"  {rate / 1e6:.1f} MB/s" if rate else ""
+    left = f"  {max(0, total - done) / rate:.0f} s left" if rate and total else ""
+    return f"{of}{speed}{left}"
+
+
+def meter(done: int, total: int) -> str:
+    """A bar of twelve places."""
+    full = min(12, 12 * done // total) if total else 0
+    return f"{'█' * full}{'░' * (12 - full)}  " if total else ""
+
+
 class Plain:
     """One event, one line: for pipes, logs and CI."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = stream or sys.stdout
         self._lock = threading.Lock()
+        self._moved: dict[str, float] = {}
 
     def line(self, text: str) -> None:
         with self._lock:
@@ -655,6 +674,16 @@ class Plain:
     def host(self, stage: str, host: str, text: str, *, done: bool = False) -> None:
         if done:
             self.line(f"  {stage:<9}  {host:<10}  {harmless(text, keep='')}")
+
+    def moved(self, stage: str, host: str, done: int, total: int, rate: float) -> None:
+        """Now and then."""
+        now = time.monotonic()
+        with self._lock:
+            due = now - self._moved.setdefault(host, now) >= SPARSE
+            if due:
+                self._moved[host] = now
+        if due:
+            self.line(f"  {stage:<9}  {host:<10}  {transfer(done, total, rate)}")
 
     def requests(self, what: str, finished: float, total: int) -> None:
         pass
@@ -703,6 +732,9 @@ class Screen:
             else:
                 self._hosts[host] = shown
             self._redraw()
+
+    def moved(self, stage: str, host: str, done: int, total: int, rate: float) -> None:
+        self.host(stage, host, f"{meter(done, total)}{transfer(done, total, rate)}")
 
     def requests(self, what: str, finished: float, total: int) -> None:
         with self._lock:

@@ -38,7 +38,7 @@ from fleet.results.store import RunFolder
 from fleet.secret import Secrets
 from fleet.session import Machine, Session, connect, owner
 from fleet.settings import Settings, duration, near
-from fleet.stages import collect, everyone, prove, reaper, secret, teardown, verify
+from fleet.stages import collect, everyone, prove, reaper, secret, spool, teardown, verify
 from fleet.stages import follow as follows
 from fleet.stages import health as healths
 from fleet.stages import lease as leasing
@@ -161,6 +161,7 @@ def sweep(
     steal: bool = False,
     allow_strangers: bool = False,
     allow_drift: bool = False,
+    tar: str = "",
     json: bool = False,
 ) -> int | None:
     if fail_fast and keep_going:
@@ -170,7 +171,14 @@ def sweep(
     if allow_drift and not resume:
         what = "--allow-drift is for a run that goes on: a new one takes the images that are there"
         raise UsageError(what, hint="leave it out, or: invoke sweep --resume RUN --allow-drift")
-    road = partial(Road, wish=leasing.Wish(wait, steal), beside_strangers=allow_strangers, allow_drift=allow_drift)
+    archive = Path(tar).expanduser() if tar else None
+    road = partial(
+        Road,
+        wish=leasing.Wish(wait, steal),
+        beside_strangers=allow_strangers,
+        allow_drift=allow_drift,
+        tar=archive,
+    )
     again = resumes.asked(rerun, resume)
     if resume:
         planned = {"--arm": arm, "--conc": conc, "--limit": limit, "--trial": trial, "--new": new}
@@ -178,6 +186,8 @@ def sweep(
         return _resume(settings, resume, config, again, road, fail_fast=fail_fast, keep_going=keep_going, json=json)
     inventory = _inventory(settings, limit)
     made = _plan(settings, inventory, config, arm=arm, conc=conc, trial=trial)
+    if archive:
+        spool.holding(archive, [one.arm.image for one in made.arms])
     store.usable(settings.results)
     anew = _anew(settings, config, arm, conc, limit, trial=trial, fail_fast=fail_fast)
     notice = "" if new else resumes.earlier(settings.results, made, anew)
@@ -768,12 +778,14 @@ def _fit(settings: Settings, inventory: Inventory, key: str) -> ui.Fit:
     return ui.Fit(key, runner, tuple(names), arms=len(made.arms), points=made.points)
 
 
-def stage(settings: Settings, *, config: str, limit: Sequence[str] = ()) -> int | None:
+def stage(settings: Settings, *, config: str, limit: Sequence[str] = (), tar: str = "") -> int | None:
     inventory = _inventory(settings, limit)
     made = _plan(settings, inventory, config)
+    tags = list(dict.fromkeys(arm.arm.image for arm in made.arms))
+    archives = spool.holding(Path(tar).expanduser(), tags) if tar else {}
     with _session(settings, inventory) as session:
-        for tag in dict.fromkeys(arm.arm.image for arm in made.arms):
-            images = stages.stage(session, tag, session.names)
+        for tag in tags:
+            images = stages.stage(session, tag, session.names, tar=archives.get(tag))
             prove.prove(session, made, tag, session.names, images[session.names[0]].id, run=_unkept(made))
     return None
 

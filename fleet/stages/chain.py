@@ -393,8 +393,10 @@ class Chain:
             while now - leg.past[0][0] > self.patience:
                 leg.past.popleft()
             self._best = max(self._best, rate(leg.past, self.patience / 5))
-        if not under_way or any(leg.busy for leg in under_way):
+        if len(under_way) < 2 or any(leg.busy for leg in under_way):
             self._moved = now
+            for leg in under_way:
+                leg.past.clear()
             return
         # Before the one that does not take it, all that can hold bytes is full; behind it, all is empty.
         full = [leg for leg in under_way if self._ahead(leg) - leg.at > LEAST]

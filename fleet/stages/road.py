@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, NoReturn
 
 from fleet import docker, probes
@@ -20,7 +21,7 @@ from fleet.results.record import Record
 from fleet.results.state import Rerun, to_run
 from fleet.results.store import RunFolder
 from fleet.session import Machine, Session
-from fleet.stages import adopt, launch, obituary, prove
+from fleet.stages import adopt, launch, obituary, prove, spool
 from fleet.stages import lease as leases
 from fleet.stages.collect import client_log, collect
 from fleet.stages.deployment import Deployment
@@ -43,6 +44,7 @@ class Road:
 
     resumed: an earlier process drove the run, and may have left containers. rerun: which points run again.
     allow_drift: go on though a tag names another image than when the run began.
+    tar: an image archive here.
     """
 
     session: Session
@@ -63,6 +65,7 @@ class Road:
     beside_strangers: bool = False
     allow_drift: bool = False
     lock: Lock = field(default_factory=Lock)
+    tar: Path | None = None
 
     def go(self) -> int:
         """The exit code: 0 all valid, 1 not all, 4 a service died or an arm never got ready.
@@ -125,8 +128,10 @@ class Road:
         self.session.go_on()
         self.folder.make_latest()
         self._leftovers()
-        for tag, hosts in _images(self.plan).items():
-            images = self._proven(tag, hosts, stage(self.session, tag, hosts))
+        wanted = _images(self.plan)
+        archives = spool.holding(self.tar, wanted) if self.tar else {}
+        for tag, hosts in wanted.items():
+            images = self._proven(tag, hosts, stage(self.session, tag, hosts, tar=archives.get(tag)))
             self.facts.setdefault("images", {})[tag] = _image_facts(images)
             if any(image.double for image in images.values()):
                 self.session.progress.line(f"DOUBLE: {tag} plays an engine: not a measurement")

@@ -1,110 +1,515 @@
-"""Images on every host: one that lacks an image gets it from one that has it, through this machine, and is verified."""
+"""Images on every host: each that lacks one gets the layers that it lacks, all at once; after, all have the same image.
+
+The stream of layers goes from one host that has the image, or from an archive here, through a chain of all that lack
+some. A host that fails, is slow or is gone ends as its own failure; those behind it are fed anew, with what they lack.
+"""
 
 from __future__ import annotations
 
+import queue
 import threading
 import time
-from collections.abc import Sequence
-from concurrent.futures import Future
-from contextlib import suppress
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
 
-from fleet import docker
+from fleet import awake, docker
 from fleet.docker import Image
-from fleet.errors import HostError
-from fleet.session import Machine, Session
+from fleet.errors import FleetError, HostError, Interrupted, shown
+from fleet.layers import BadArchive, Blueprint, Part
+from fleet.session import Machine, Session, together
+from fleet.stages import load, spool
+from fleet.stages.chain import PATIENCE, Arrival, Chain, Stop
 from fleet.stages.launch import image_on
-from fleet.stages.pipe import Broken, Pipe
+from fleet.stages.spool import FileStore, Store
+from fleet.stages.stock import Stock, stock
+from fleet.stages.ways import Ways, pairs
+from fleet.words import counted
+
+ROUNDS_EACH = 3
+"""How often a host is given the stream: as one of the chain, and again where it was cut off or failed."""
+
+SPARE = 256 << 20
+"""Bytes that stay free on an engine's disk beside what is loaded."""
+
+GATHER = 0.3
+"""Seconds in which hosts that are cut off one after the other are gathered for one new chain."""
 
 ENDING_SECONDS = 5.0
-"""How long `docker save` may take to end after its last byte has arrived."""
+"""How long a chain may take to end after ^C."""
+
+FULL = "no space left on device"
+ENGINE_GONE = ("Cannot connect to the Docker daemon", "error during connect", "connection reset", "unexpected EOF")
 
 
-def stage(session: Session, tag: str, hosts: Sequence[str]) -> dict[str, Image]:
+def stage(session: Session, tag: str, hosts: Sequence[str], *, tar: Path | None = None) -> dict[str, Image]:
     """Have the same image behind `tag` on all hosts; those that have it do nothing. Images by host.
 
-    Raises HostError if no host has it, hosts have different ones, or a transfer did not work.
+    tar: an archive here that has it, for the case that no host does. Raises HostError for the hosts that do not have it
+    in the end, all of them at once, after the others have it; UsageError for an archive that cannot be used.
     """
-    found = session.all(hosts, lambda machine: image_on(machine, tag))
-    wanted = _wanted(tag, found)
-    source = next(host for host, image in found.items() if image and image.id == wanted.id)
-    lacking = [host for host, image in found.items() if image is None or image.id != wanted.id]
-    for host in [host for host in found if host not in lacking]:
-        session.progress.host("stage", host, f"has {tag} ({short(wanted.id)})", done=True)
-    for host in lacking:
-        if not _tagged(session, tag, wanted, session.machine(host)):
-            _send(session, tag, wanted, session.machine(source), session.machine(host))
-    return dict.fromkeys(hosts, wanted)
-
-
-def _wanted(tag: str, found: dict[str, Image | None]) -> Image:
-    there = {host: image for host, image in found.items() if image}
-    if not there:
-        raise HostError(f"image {tag} is on none of {', '.join(found)}", hint=f"type: docker pull {tag} on one of them")
-    ids = {image.id for image in there.values()}
-    if len(ids) > 1:
-        told = "\n".join(f"  {host}  {image.id}" for host, image in there.items())
-        raise HostError(
-            f"image {tag} is not the same on all hosts:\n{told}", hint=f"remove the wrong one: docker rmi {tag}"
-        )
-    return next(iter(there.values()))
-
-
-def _tagged(session: Session, tag: str, wanted: Image, target: Machine) -> bool:
-    """Whether the host had the image under another name; then it now has it under this one, too."""
-    if image_on(target, wanted.id) is None:
-        return False
-    target.docker(["docker", "tag", wanted.id, tag])
-    session.progress.host("stage", target.name, f"had {short(wanted.id)}, now also as {tag}", done=True)
-    return True
-
-
-def _send(session: Session, tag: str, image: Image, source: Machine, target: Machine) -> None:
-    """One transfer, timed and verified by the image's ID on the other side."""
-    began = time.monotonic()
-    sent = _transfer(session, tag, image, source, target)
-    arrived = image_on(target, tag)
-    if arrived is None or arrived.id != image.id:
-        got = arrived.id if arrived else "nothing"
-        raise HostError(f"after the transfer {tag} is {got} instead of {image.id}", where=target.name)
-    spent = time.monotonic() - began
-    told = f"{tag}: {sent / 1e6:.0f} MB from {source.name} in {spent:.1f} s, same image ID ({short(image.id)})"
-    session.progress.host("stage", target.name, told, done=True)
-
-
-def _transfer(session: Session, tag: str, image: Image, source: Machine, target: Machine) -> int:
-    """`docker save` there into `docker load` here, chunk by chunk through this machine. Bytes sent.
-
-    Raises what failed first: when one side fails, the other is ended with `Broken`, which says nothing of its own.
-    """
-    limit = session.settings.timeouts.stage_within
-    pipe = Pipe(lambda sent: _tell(session, target.name, source.name, sent, image.size))
-    sending: Future[None] = Future()
-
-    def save() -> None:
-        try:
-            source.docker_stream(docker.save_argv([tag]), timeout=limit, sink=pipe.put)
-            pipe.end()
-            sending.set_result(None)
-        except BaseException as problem:
-            pipe.fail()
-            sending.set_exception(problem)
-
-    threading.Thread(target=save, name=f"fleet-save-{target.name}", daemon=True).start()
-    try:
-        with suppress(Broken):
-            target.docker_stream(docker.load_argv(), timeout=limit, source=pipe)
-    finally:
-        pipe.abandon()
-    try:
-        sending.result(ENDING_SECONDS)
-    except (Broken, TimeoutError):
-        raise HostError(f"docker load ended before all of {tag} had come", where=target.name) from None
-    return pipe.sent
-
-
-def _tell(session: Session, host: str, source: str, sent: int, size: int) -> None:
-    session.progress.host("stage", host, f"{sent / 1e6:.0f} of about {size / 1e6:.0f} MB from {source}")
+    answers = session.each(hosts, lambda machine: image_on(machine, tag))
+    failures = {host: answer for host, answer in answers.items() if isinstance(answer, FleetError)}
+    found = {host: answer for host, answer in answers.items() if not isinstance(answer, FleetError)}
+    if not found:
+        raise together(list(failures.values()))
+    archive = spool.opened(tar, tag) if tar else None
+    wanted = _wanted(session, tag, found, archive)
+    for host in [host for host, image in found.items() if image and image.id == wanted]:
+        session.progress.host("stage", host, f"has {tag} ({short(wanted)})", done=True)
+    lacking = [host for host, image in found.items() if image is None or image.id != wanted]
+    if lacking:
+        failures |= _spread(session, tag, wanted, found, lacking, archive)
+    if failures:
+        raise together([failures[host] for host in hosts if host in failures])
+    images = {host: image for host, image in found.items() if image and image.id == wanted}
+    return {host: images.get(host) or _arrived(session.machine(host), tag, wanted) for host in hosts}
 
 
 def short(image_id: str) -> str:
     return image_id.removeprefix("sha256:")[:12]
+
+
+def named(tag: str) -> str:
+    """An image's name as an archive has it: with its tag."""
+    return tag if "@" in tag or ":" in tag.rpartition("/")[2] else f"{tag}:latest"
+
+
+def _wanted(session: Session, tag: str, found: dict[str, Image | None], archive: FileStore | None) -> str:
+    """The ID that all are to have. Where nobody has the image, one host pulls it, unless there is an archive."""
+    there = {host: image for host, image in found.items() if image}
+    ids = {image.id for image in there.values()} | ({archive.image.id} if archive else set())
+    if len(ids) > 1:
+        lines = [f"  {host}  {image.id}" for host, image in there.items()]
+        lines += [f"  {archive.path}  {archive.image.id}"] if archive else []
+        hint = f"remove the wrong one: docker rmi {tag}"
+        raise HostError("\n".join([f"image {tag} is not the same on all hosts:", *lines]), hint=hint)
+    if not ids:
+        host = next(iter(found))
+        found[host] = _pulled(session, tag, session.machine(host), list(found))
+        return found[host].id  # type: ignore[union-attr]
+    return ids.pop()
+
+
+def _pulled(session: Session, tag: str, machine: Machine, asked: Sequence[str]) -> Image:
+    """Raises HostError with what to do where no registry gives it."""
+    session.progress.host("stage", machine.name, f"pulls {tag}: no host has it")
+    argv = [*machine.docker_prefix(), *docker.pull_argv(tag)]
+    outcome = machine.run(argv, timeout=session.settings.timeouts.stage_within, check=False)
+    image = image_on(machine, tag) if outcome.ok else None
+    if image is None:
+        said = (outcome.err.strip() or outcome.out.strip()).splitlines()[-1:] or [f"code {outcome.code}"]
+        what = f"image {tag} is on none of {', '.join(asked)}, and {machine.name} cannot pull it: {shown(said[0])}"
+        hint = f"type: docker pull {tag} on one of them, or give its archive: --tar FILE (docker save -o FILE {tag})"
+        raise HostError(what, hint=hint)
+    session.progress.host("stage", machine.name, f"pulled {tag} ({short(image.id)})", done=True)
+    return image
+
+
+def _arrived(machine: Machine, tag: str, wanted: str) -> Image:
+    """Raises HostError where the tag is not what it should be."""
+    arrived = image_on(machine, tag)
+    if arrived is None or arrived.id != wanted:
+        got = arrived.id if arrived else "nothing"
+        raise HostError(f"after the transfer {tag} is {got} instead of {wanted}", where=machine.name)
+    return arrived
+
+
+def _spread(
+    session: Session,
+    tag: str,
+    wanted: str,
+    found: dict[str, Image | None],
+    lacking: Sequence[str],
+    archive: FileStore | None,
+) -> dict[str, FleetError]:
+    """What kept hosts from having it, by host."""
+    holders = [host for host, image in found.items() if image and image.id == wanted]
+    layers = next((image.layers for image in found.values() if image and image.id == wanted), ())
+    work = Staging(session, tag, wanted, layers or (archive.image.layers if archive else ()), holders, archive)
+    return work.run(lacking)
+
+
+@dataclass
+class Target:
+    """A host that lacks the image. began, start: when and at which byte its stream began."""
+
+    host: str
+    stock: Stock = field(default_factory=Stock)
+    rounds: int = 0
+    alone: bool = False
+    whole: bool = False
+    sent: int = 0
+    began: float = 0.0
+    error: FleetError | None = None
+    over: bool = False
+
+
+class Speed:
+    """Bytes a second over the last few seconds."""
+
+    SECONDS = 5.0
+
+    def __init__(self) -> None:
+        self._past: deque[tuple[float, int]] = deque([(awake.now(), 0)])
+
+    def at(self, got: int) -> float:
+        now = awake.now()
+        self._past.append((now, got))
+        while len(self._past) > 2 and now - self._past[0][0] > self.SECONDS:
+            self._past.popleft()
+        (then, before) = self._past[0]
+        return (got - before) / (now - then) if now > then else 0.0
+
+
+class Staging:
+    """One image on its way to all hosts that lack it."""
+
+    def __init__(
+        self,
+        session: Session,
+        tag: str,
+        wanted: str,
+        layers: tuple[str, ...],
+        holders: Sequence[str],
+        archive: FileStore | None,
+    ) -> None:
+        self.session, self.tag, self.wanted, self.layers = session, tag, wanted, layers
+        self.holders, self.archive = list(holders), archive
+        self.within = session.settings.timeouts.stage_within
+        self.targets: dict[str, Target] = {}
+        self.events: queue.Queue[Arrival | tuple[list[str], BaseException | None]] = queue.Queue()
+        self.store: Store | None = None
+        self.ways: Ways | None = None
+        self.threads: list[threading.Thread] = []
+        self.closing = ExitStack()
+
+    # ------------------------------------------------------------------ all of it
+
+    def run(self, lacking: Sequence[str]) -> dict[str, FleetError]:
+        """Why hosts do not have it in the end."""
+        self.targets = {host: Target(host) for host in lacking}
+        with self.closing:
+            self._survey()
+            if self._open():
+                try:
+                    self._rounds()
+                except BaseException:
+                    self._give_up()
+                    raise
+        return {host: target.error for host, target in self.targets.items() if target.error}
+
+    def _give_up(self) -> None:
+        """End what is under way, here and there, before what it needs is removed."""
+        for host in dict.fromkeys([*self.open_hosts(), *self.holders]):
+            self.session.machine(host).transport.cancel()
+        for thread in self.threads:
+            thread.join(ENDING_SECONDS)
+
+    def open_hosts(self) -> list[str]:
+        return [host for host, target in self.targets.items() if not target.over]
+
+    def _fail(self, host: str, error: FleetError) -> None:
+        target = self.targets[host]
+        target.error, target.over = error, True
+        said = error.what if error.where in ("", host) else error.head
+        self.session.progress.host("stage", host, f"{self.tag}: {said.splitlines()[0]}", done=True)
+
+    def _survey(self) -> None:
+        """What each has; those that have the image under another name are done."""
+
+        def act(machine: Machine) -> Stock | None:
+            if image_on(machine, self.wanted) is not None and "@" not in self.tag:
+                machine.docker(["docker", "tag", self.wanted, self.tag])
+                return None
+            if "@" in self.tag:
+                self._pull_digest(machine)
+                return None
+            return stock(machine)
+
+        within = self.within if "@" in self.tag else 0
+        for host, answer in self.session.each(self.targets, act, timeout=within).items():
+            if isinstance(answer, FleetError):
+                self._fail(host, answer)
+            elif answer is None:
+                self.targets[host].over = True
+                told = f"had {short(self.wanted)}, now also as {self.tag}" if "@" not in self.tag else "pulled it"
+                self.session.progress.host("stage", host, told, done=True)
+            else:
+                self.targets[host].stock = answer
+
+    def _pull_digest(self, machine: Machine) -> None:
+        """A name with a digest comes from a registry alone: an engine gives it to no image that was loaded."""
+        argv = [*machine.docker_prefix(), *docker.pull_argv(self.tag)]
+        outcome = machine.run(argv, timeout=self.within, check=False)
+        if not outcome.ok:
+            said = (outcome.err.strip().splitlines() or [f"code {outcome.code}"])[-1]
+            what = f"{self.tag} cannot be pulled: {shown(said)}; a digest is given by a registry alone, not by a copy"
+            hint = f"name the image by a tag in the recipe, or:  {machine.transport.ssh_line(argv)}"
+            raise HostError(what, where=machine.name, hint=hint)
+
+    # ------------------------------------------------------------------ where it comes from
+
+    def _open(self) -> bool:
+        """A source, and the ways between hosts, tried while the source gets ready. Whether there is anything to do."""
+        targets = self.open_hosts()
+        if not targets:
+            return False
+        self.ways = self.closing.enter_context(Ways(self.session, [*self.holders[:1], *targets]))
+        for host in [host for host in targets if host in self.ways.lost]:
+            self._fail(host, self.ways.lost[host])
+        trying = threading.Thread(target=self._try_ways, daemon=True)
+        trying.start()
+        self._source()
+        trying.join(self.session.settings.timeouts.command)
+        return bool(self.open_hosts())
+
+    def _try_ways(self) -> None:
+        assert self.ways is not None
+        order = [host for host in self._order(self.open_hosts()) if not self.targets[host].over]
+        self.ways.attempt(pairs([*self.holders[:1], *order] if not self.archive else order))
+
+    def _source(self) -> None:
+        """The next host that can give the layers; all that still lack the image fail where there is none."""
+        if self.archive:
+            self.store = self.archive
+            return
+        problem: FleetError | None = None
+        while self.holders:
+            host = self.holders[0]
+            try:
+                self.store = self._filled(self.session.machine(host))
+                return
+            except HostError as error:
+                problem = error
+                self.holders.pop(0)
+        for host in self.open_hosts():
+            self._fail(host, problem or HostError(f"no host that has {self.tag} is left", where=host))
+
+    def _filled(self, machine: Machine) -> Store:
+        """Layers in files where its engine and its disk allow that, else the archive as it is."""
+        has = stock(machine, self.wanted)
+        first = min((self.targets[host].stock.of(self.layers) for host in self.open_hosts()), default=0)
+        size = _about(has.sizes, len(self.layers), first)
+        roomy = has.scratch is None or size is None or has.scratch > size + SPARE
+        if has.parts and has.gnu_tar and roomy and self.layers:
+            self._say_plan(machine.name, has)
+            self.session.progress.host("stage", machine.name, f"reads {self.tag} ({short(self.wanted)})")
+            try:
+                store = spool.fill(machine, named(self.tag), self.wanted, self.layers, first, self.within)
+            except BadArchive:
+                pass
+            else:
+                self.closing.callback(_quietly, store.close)
+                self.session.progress.host("stage", machine.name, f"has {self.tag} read", done=False)
+                return store
+        for target in self.targets.values():
+            target.whole = True
+        return spool.HostStore(machine, Blueprint(b"", self.layers, (self.tag,)), "", named(self.tag))
+
+    def _say_plan(self, source: str, has: Stock) -> None:
+        """Who will get how much, in one line for each amount."""
+        groups: dict[int, list[str]] = {}
+        for host in self.open_hosts():
+            groups.setdefault(self.targets[host].stock.of(self.layers), []).append(host)
+        for there, hosts in sorted(groups.items()):
+            size = _about(has.sizes, len(self.layers), there)
+            amount = f"about {size / 1e6:.0f} MB" if size is not None else "an unknown amount"
+            lacked = counted(len(self.layers) - there, "layer")
+            told = f"{', '.join(hosts)}: {lacked} of {len(self.layers)}, {amount} each, from {source}"
+            self.session.progress.line(f"  stage      {told}")
+
+    # ------------------------------------------------------------------ rounds
+
+    def _rounds(self) -> None:
+        """Chains until every host has the image or has failed for good."""
+        running, again = 0, self.open_hosts()
+        quiet_since = 0.0
+        while again or running:
+            if again and awake.now() - quiet_since > GATHER:
+                running += self._start(again)
+                again = []
+            try:
+                event = self.events.get(timeout=0.1)
+            except queue.Empty:
+                self.session.go_on()
+                continue
+            if isinstance(event, Arrival):
+                if self._settle(event):
+                    again.append(event.host)
+                    quiet_since = awake.now()
+                continue
+            running -= 1
+            hosts, problem = event
+            if problem is not None and not isinstance(problem, FleetError):
+                raise problem
+            if isinstance(problem, Interrupted):
+                raise problem
+            again += [host for host in hosts if not self.targets[host].over and host not in again]
+
+    def _start(self, hosts: Sequence[str]) -> int:
+        """Chains for these hosts: one for all, and one for each that must be alone. How many."""
+        ready = self._ready(hosts)
+        together_ = [host for host in ready if not (self.targets[host].alone or self.targets[host].whole)]
+        wholes = [host for host in ready if self.targets[host].whole and not self.targets[host].alone]
+        groups = [group for group in (together_, wholes) if group]
+        groups += [[host] for host in ready if self.targets[host].alone]
+        for group in groups:
+            self.threads.append(threading.Thread(target=self._chain, args=(group,), name="fleet-staging", daemon=True))
+            self.threads[-1].start()
+        return len(groups)
+
+    def _ready(self, hosts: Sequence[str]) -> list[str]:
+        """Those that may be given the stream, with what they have now. A source that is gone is replaced."""
+        for host in hosts:
+            self.targets[host].rounds += 1
+            if self.targets[host].rounds > ROUNDS_EACH:
+                error = self.targets[host].error or HostError("the stream was cut off again and again", where=host)
+                self._fail(host, error)
+        if any(self.targets[host].rounds > 1 for host in hosts):
+            self._restock([host for host in hosts if not self.targets[host].over])
+            if self.store and not self.store.there() and not isinstance(self.store, FileStore):
+                self.holders = [host for host in self.holders if host != self.store.host]
+                self._source()
+        return [host for host in hosts if not self.targets[host].over]
+
+    def _restock(self, hosts: Sequence[str]) -> None:
+        for host, answer in self.session.each(hosts, stock).items():
+            if isinstance(answer, FleetError):
+                self._fail(host, answer)
+            else:
+                self.targets[host].stock = answer
+
+    def _order(self, hosts: Iterable[str]) -> list[str]:
+        """Who lacks most first: those behind want no earlier part of the stream."""
+        return sorted(hosts, key=lambda host: self.targets[host].stock.of(self.layers))
+
+    def _chain(self, hosts: list[str]) -> None:
+        try:
+            self._stream(hosts)
+        except BaseException as problem:
+            self.events.put((hosts, problem))
+        else:
+            self.events.put((hosts, None))
+
+    def _stream(self, hosts: list[str]) -> None:
+        assert self.store is not None
+        assert self.ways is not None
+        hosts = self._order(hosts)
+        whole = self.targets[hosts[0]].whole
+        stops, size, made = self._stops(hosts, whole=whole)
+        hosts = [stop.host for stop in stops]
+        if not stops:
+            return
+        self.ways.attempt(pairs([*filter(None, [self.store.host]), *hosts]))
+        speeds = {stop.host: Speed() for stop in stops}
+        for stop in stops:
+            target = self.targets[stop.host]
+            target.began, target.sent = time.monotonic(), size - stop.start if size else 0
+
+        def tell(host: str, got: int) -> None:
+            target = self.targets[host]
+            if not size:
+                target.sent = got
+            self.session.progress.moved("stage", host, got, target.sent if size else 0, speeds[host].at(got))
+
+        spring = self.store.whole() if whole else self.store.spring(made)
+        patience = PATIENCE if len(stops) > 1 else self.within
+        Chain(
+            self.session, self.ways, spring, stops,
+            within=self.within, tell=tell, settled=self.events.put, patience=patience,
+        ).run()  # fmt: skip
+
+    def _stops(self, hosts: Sequence[str], *, whole: bool) -> tuple[list[Stop], int, list[Part]]:
+        """The hosts with room for what they get; the stream's bytes, 0 where they are not known; its parts."""
+        assert self.store is not None
+        machines = {host: self.session.machine(host) for host in hosts}
+        if whole:
+            return [Stop(host, load.whole_argv(machine)) for host, machine in machines.items()], 0, []
+        have = {host: self.targets[host].stock.of(self.layers) for host in hosts}
+        sizes = self.store.sizes
+        roomy = [host for host in hosts if self._room(host, sum(sizes[n] for n in range(have[host], len(self.layers))))]
+        if not roomy:
+            return [], 0, []
+        mark = self.ways.folder.rpartition("-")[2] if self.ways else ""
+        made = spool.parts_of(self.store, [have[host] for host in roomy], mark)
+        begins = spool.starts(made)
+        stops = [Stop(host, load.parts_argv(machines[host]), begins[have[host]]) for host in roomy]
+        return stops, spool.total(made), made
+
+    def _room(self, host: str, size: int) -> bool:
+        """Whether the engine's disk takes it; where it does not, the host has failed."""
+        free = self.targets[host].stock.engine
+        if free is None or free > size + min(SPARE, size):
+            return True
+        room = f"{size / 1e6:.0f} MB are to come, {free / 1e6:.0f} MB are free on the engine's disk"
+        what = f"no room for {self.tag}: {room}"
+        hint = f"free some:  {self.session.machine(host).transport.ssh_line(['docker', 'image', 'prune'])}"
+        self._fail(host, HostError(what, where=host, hint=hint))
+        return False
+
+    # ------------------------------------------------------------------ one host
+
+    def _settle(self, arrival: Arrival) -> bool:
+        """Whether the host is to be given the stream again."""
+        target = self.targets[arrival.host]
+        if arrival.state == "cut off":
+            return True
+        if arrival.state == "slow":
+            target.alone, target.error = True, None
+            self.session.progress.line(f"  stage      {arrival.error}; it goes on by itself")
+            return True
+        if arrival.state == "done":
+            return self._verify(target)
+        return self._failed(target, arrival)
+
+    def _verify(self, target: Target) -> bool:
+        machine = self.session.machine(target.host)
+        try:
+            _arrived(machine, self.tag, self.wanted)
+        except HostError as error:
+            if target.whole:
+                self._fail(target.host, error)
+                return False
+            target.whole = True
+            return True
+        load.tidy(machine, self.wanted)
+        target.over, target.error = True, None
+        spent = time.monotonic() - target.began
+        source = (self.store.host if self.store else "") or "this machine"
+        told = f"{target.sent / 1e6:.0f} MB from {source} in {spent:.1f} s, same image ID ({short(self.wanted)})"
+        self.session.progress.host("stage", target.host, f"{self.tag}: {told}", done=True)
+        return False
+
+    def _failed(self, target: Target, arrival: Arrival) -> bool:
+        """Its own failure; after one of a load in parts that says nothing of the disk or the engine, the whole once."""
+        error = arrival.error or HostError("the load failed", where=target.host)
+        said = "\n".join([*arrival.said, error.what])
+        own = not isinstance(error, HostError) or type(error) is not HostError or not arrival.said
+        if FULL in said:
+            load.tidy(self.session.machine(target.host), self.wanted)
+            what = f"the engine's disk is full: nothing of {self.tag} stays there"
+            self._fail(target.host, HostError(what, where=target.host, hint="free some space and type the same again"))
+            return False
+        if own or target.whole or any(word in said for word in ENGINE_GONE):
+            what = f"{self.tag} did not load: {error.what}\n  layers that came whole stay, and are not sent again"
+            self._fail(target.host, HostError(what, where=target.host, hint=error.hint))
+            return False
+        target.whole, target.error = True, error
+        return True
+
+
+def _about(sizes: Sequence[int], count: int, first: int) -> int | None:
+    """Bytes of the layers from `first` on, as the engine tells of them; None where that cannot be told."""
+    if not sizes:
+        return None
+    return sum(sizes[first:]) if len(sizes) == count else sum(sizes)
+
+
+def _quietly(act: Callable[[], object]) -> None:
+    try:
+        act()
+    except FleetError:
+        return

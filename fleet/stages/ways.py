@@ -1,20 +1,20 @@
 """Which hosts of a session reach each other by SSH, with their own keys: tried, never assumed.
 
-What a host needs for it, and for its part of a chain, is in one folder there, which goes when the work is done.
+What a host needs for it, and for its part of a chain, is in one folder there, which goes with the connection.
 """
 
 from __future__ import annotations
 
 import secrets
-import threading
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from types import TracebackType
 
 from fleet.errors import FleetError
-from fleet.hosts.base import Outcome, Peer
+from fleet.hosts.base import Deadline, Peer
 from fleet.hosts.peer import known_hosts, ssh_argv
 from fleet.session import Machine, Session
+from fleet.stages.kept import ENDING_SECONDS, Kept
 from fleet.stages.relay import Hop
 
 PARENT = "/tmp"
@@ -27,8 +27,19 @@ PROBE_SECONDS = 15.0
 SLOW = 4.0
 """Times the usual duration, and as many seconds more: such a way is not taken."""
 
-# Without the group's and the others' rights; a folder of that name that is there already is somebody else's.
-MAKE = 'umask 077; mkdir -- "$1" && exec cat >"$1/known"'
+# A folder of that name that is there already is somebody else's. With it go the scripts that work in it.
+KEEP = """
+umask 077
+mkdir -- "$1" || exit
+over() {
+    trap '' TERM
+    for pid in "$1"/*/pid; do [ -f "$pid" ] && read -r number <"$pid" && kill -TERM "$number"; done
+    rm -rf -- "$1"
+}
+trap 'over "$1" 2>/dev/null' EXIT
+trap 'exit 143' HUP INT TERM
+head -c "$2" >"$1/known" && echo @ready && cat >/dev/null
+"""
 TRY = 'size=$1; shift; head -c "$size" /dev/zero | "$@"'
 SINK = ("sh", "-c", "exec cat >/dev/null")
 
@@ -44,30 +55,32 @@ class Ways:
         self.folder = f"{PARENT}/.fleet-chain-{secrets.token_hex(8)}"
         self.lost: dict[str, FleetError] = {}
         self.given_up: set[str] = set()
+        self._kept: dict[str, Kept] = {}
         self._peers = self._known_peers()
         self._tried: dict[tuple[str, str], float | None] = {}
 
     def __enter__(self) -> Ways:
         known = known_hosts(self._peers.values())
-
-        def make(machine: Machine) -> Outcome:
-            return machine.run(["sh", "-c", MAKE, "sh", self.folder], stdin=known)
-
-        answers = self.session.each(self.hosts, make)
-        self.lost |= {host: answer for host, answer in answers.items() if isinstance(answer, FleetError)}
+        argv = ["sh", "-c", KEEP, "sh", self.folder, str(len(known))]
+        within = self.session.settings.timeouts.stage_within
+        self._kept = {host: Kept(self.session.machine(host), argv, known, within=within) for host in self.hosts}
+        limit = Deadline(self.session.settings.timeouts.command)
+        for host, kept in self._kept.items():
+            try:
+                kept.await_ready(limit.left())
+            except FleetError as error:
+                self.lost[host] = error
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        def remove(machine: Machine) -> Outcome:
-            return machine.run(["rm", "-rf", "--", self.folder], timeout=10, check=False)
-
-        silent = [host for host in self.hosts if host in self.given_up]
-        if silent:
-            threading.Thread(target=self.session.each, args=(silent, remove), daemon=True).start()
-        there = [host for host in self.hosts if host not in self.given_up and host not in self.lost]
-        self.session.each(there, remove, timeout=10)
+        limit = Deadline(ENDING_SECONDS)
+        for kept in self._kept.values():
+            kept.close(0)
+        for host, kept in self._kept.items():
+            if host not in self.given_up and host not in self.lost:
+                kept.close(limit.left())
 
     def attempt(self, pairs: Iterable[tuple[str, str]]) -> None:
         """Try the ways that were not tried before, all at once, and remember how long each took.

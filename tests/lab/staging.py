@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from fleet.lab.lab import Lab
@@ -13,6 +13,7 @@ from fleet.progress import Progress, Silent
 from fleet.session import Session, connect
 from fleet.settings import Settings, Timeouts
 
+Opened = AbstractContextManager[Session]
 NODES = ("node1", "node2", "node3", "node4", "node5")
 
 
