@@ -1,4 +1,4 @@
-"""A script on a host that keeps something there as long as this process wants it, and no longer: not after its death."""
+"""A script on a host that keeps something there as long as this process wants it: it goes with the connection, too."""
 
 from __future__ import annotations
 

@@ -417,10 +417,14 @@ class Staging:
 
         spring = self.store.whole() if whole else self.store.spring(made)
         patience = PATIENCE if len(stops) > 1 else self.within
-        Chain(
+        chain = Chain(
             self.session, self.ways, spring, stops,
             within=self.within, tell=tell, settled=self.events.put, patience=patience,
-        ).run()  # fmt: skip
+        )  # fmt: skip
+        if self.store.host and chain.through_here:
+            told = f"{', '.join(chain.through_here)}: through this machine, as no host before it may log in there"
+            self.session.progress.line(f"  stage      {told}")
+        chain.run()
 
     def _stops(self, hosts: Sequence[str], *, whole: bool) -> tuple[list[Stop], int, list[Part]]:
         """The hosts with room for what they get; the stream's bytes, 0 where they are not known; its parts."""

@@ -40,6 +40,27 @@ def test_plain_is_one_line_an_event_and_silent_while_it_goes_on() -> None:
     assert stream.getvalue() == "arm 1p1d\n  stage      n1          has it\n"
 
 
+def test_plain_tells_of_a_transfer_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter([0.0, 5.0, 15.0, 16.0, 31.0])
+    monkeypatch.setattr("time.monotonic", lambda: next(clock))
+    stream = io.StringIO()
+    plain = ui.Plain(stream)
+    for done in (0, 10, 20, 30, 40):
+        plain.moved("stage", "n1", done * 1_000_000, 41_000_000, 2e6)
+    assert stream.getvalue() == (
+        "  stage      n1          20 of 41 MB  2.0 MB/s  10 s left\n"
+        "  stage      n1          40 of 41 MB  2.0 MB/s  0 s left\n"
+    )
+
+
+def test_a_transfer_in_words() -> None:
+    assert ui.transfer(3_000_000, 37_000_000, 0) == "3 of 37 MB"
+    assert ui.transfer(3_000_000, 0, 1e6) == "3 MB  1.0 MB/s"
+    assert ui.meter(5, 10) == "██████░░░░░░  "
+    assert ui.meter(50, 10) == "████████████  "
+    assert ui.meter(5, 0) == ""
+
+
 def test_a_record_is_a_line_with_its_numbers_or_its_first_reason() -> None:
     line = ui.record_line(a_record())
     assert line.startswith("conc    4  valid")
