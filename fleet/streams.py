@@ -15,6 +15,7 @@ from typing import Any, TextIO, cast
 from fleet.errors import harmless
 
 PLAIN = {"…": "...", "×": "x", "→": "->", "←": "<-", "±": "+/-", "·": "-", "–": "-", "—": "-", "“": '"', "”": '"'}
+PLAIN |= {"█": "#", "░": "."}
 """What is written for characters of ours where an encoding has no such."""
 
 

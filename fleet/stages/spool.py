@@ -31,8 +31,7 @@ if grep -qx -- "$sum" "$FLEET_SPOOL/wanted"; then mv -f -- "$name" "$FLEET_SPOOL
 # What is kept goes with the connection.
 FILL = """
 folder=$1 length=$2 image=$3; shift 3
-umask 077
-mkdir -p -- "${folder%/*}" && mkdir -- "$folder" || exit
+mkdir -p -- "${folder%/*}" && umask 077 && mkdir -- "$folder" || exit
 trap 'rm -rf -- "$folder"' EXIT
 trap 'exit 143' HUP INT TERM
 head -c "$length" >"$folder/wanted" || exit
@@ -171,7 +170,7 @@ def fill(machine: Machine, name: str, image_id: str, diff_ids: Sequence[str], fi
         config = machine.run(["cat", f"{folder}/{_hex(image_id)}"]).stdout
         image = layers.blueprint(config, [name] if "@" not in name else [])
     except BaseException:
-        kept.close()
+        kept.close(0)
         raise
     sizes = {number: there[_hex(one)] for number, one in enumerate(image.layers) if number >= first}
     return HostStore(machine, image, folder, name, sizes, kept)

@@ -127,8 +127,9 @@ def _spread(
 ) -> dict[str, FleetError]:
     """What kept hosts from having it, by host."""
     holders = [host for host, image in found.items() if image and image.id == wanted]
-    layers = next((image.layers for image in found.values() if image and image.id == wanted), ())
-    work = Staging(session, tag, wanted, layers or (archive.image.layers if archive else ()), holders, archive)
+    one = next((image for image in found.values() if image and image.id == wanted), None)
+    layers = one.layers if one else archive.image.layers if archive else ()
+    work = Staging(session, tag, wanted, layers, holders, archive, size=one.size if one else 0)
     return work.run(lacking)
 
 
@@ -175,8 +176,10 @@ class Staging:
         layers: tuple[str, ...],
         holders: Sequence[str],
         archive: FileStore | None,
+        *,
+        size: int = 0,
     ) -> None:
-        self.session, self.tag, self.wanted, self.layers = session, tag, wanted, layers
+        self.session, self.tag, self.wanted, self.layers, self.size = session, tag, wanted, layers, size
         self.holders, self.archive = list(holders), archive
         self.within = session.settings.timeouts.stage_within
         self.targets: dict[str, Target] = {}
@@ -192,13 +195,13 @@ class Staging:
         """Why hosts do not have it in the end."""
         self.targets = {host: Target(host) for host in lacking}
         with self.closing:
-            self._survey()
-            if self._open():
-                try:
+            try:
+                self._survey()
+                if self._open():
                     self._rounds()
-                except BaseException:
-                    self._give_up()
-                    raise
+            except BaseException:
+                self._give_up()
+                raise
         return {host: target.error for host, target in self.targets.items() if target.error}
 
     def _give_up(self) -> None:
@@ -292,7 +295,7 @@ class Staging:
         """Layers in files where its engine and its disk allow that, else the archive as it is."""
         has = stock(machine, self.wanted)
         first = min((self.targets[host].stock.of(self.layers) for host in self.open_hosts()), default=0)
-        size = _about(has.sizes, len(self.layers), first)
+        size = self._about(has, first)
         roomy = has.scratch is None or size is None or has.scratch > size + SPARE
         if has.parts and has.gnu_tar and roomy and self.layers:
             self._say_plan(machine.name, has)
@@ -315,11 +318,17 @@ class Staging:
         for host in self.open_hosts():
             groups.setdefault(self.targets[host].stock.of(self.layers), []).append(host)
         for there, hosts in sorted(groups.items()):
-            size = _about(has.sizes, len(self.layers), there)
+            size = self._about(has, there)
             amount = f"about {size / 1e6:.0f} MB" if size is not None else "an unknown amount"
             lacked = counted(len(self.layers) - there, "layer")
             told = f"{', '.join(hosts)}: {lacked} of {len(self.layers)}, {amount} each, from {source}"
             self.session.progress.line(f"  stage      {told}")
+
+    def _about(self, has: Stock, first: int) -> int | None:
+        """Bytes of the layers from `first` on, as the engine tells of them; None where that cannot be told."""
+        if len(has.sizes) == len(self.layers):
+            return sum(has.sizes[first:])
+        return self.size if not first else None
 
     # ------------------------------------------------------------------ rounds
 
@@ -503,13 +512,6 @@ class Staging:
             return False
         target.whole, target.error = True, error
         return True
-
-
-def _about(sizes: Sequence[int], count: int, first: int) -> int | None:
-    """Bytes of the layers from `first` on, as the engine tells of them; None where that cannot be told."""
-    if not sizes:
-        return None
-    return sum(sizes[first:]) if len(sizes) == count else sum(sizes)
 
 
 def _quietly(act: Callable[[], object]) -> None:

@@ -136,9 +136,10 @@ def test_a_layer_that_is_missing_after_all(lab: Lab, monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(stages, "stock", claimed)
     told = Told()
-    with session(told) as made:
+    with session(told, node1={"user": "nodock"}) as made:
         stage(made, TAG, NODES[:3])
     assert ids(lab) == dict.fromkeys(NODES[:3], IMAGE.id)
+    assert "node2: through this machine" in "\n".join(told.lines)  # nodock has no key of its own
     clean(lab)
 
 
