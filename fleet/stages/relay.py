@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from fleet.hosts.base import Argv, Peer, quoted
 from fleet.hosts.peer import ssh_argv
 
-# A folder of its own below the base, gone with the script, whichever of its ends it comes to.
+# A folder of its own below the base, gone with the script, whichever of its ends it comes to. `timeout` passes a signal
+# on twice, to the script and to its group: the second one must not end what clears away.
 BEGIN = """
 umask 077
 mkdir -p -- "$base/$run" && cd -- "$base/$run" || exit 126
 over() { trap '' TERM; cd /; rm -rf -- "$base/$run"; kill -TERM 0; }
 trap over EXIT
-trap 'exit 143' HUP INT TERM
+trap 'trap "" HUP INT TERM; exit 143' HUP INT TERM
 echo $$ >pid
 """
 

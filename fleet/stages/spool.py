@@ -33,7 +33,7 @@ FILL = """
 folder=$1 length=$2 image=$3; shift 3
 mkdir -p -- "${folder%/*}" && umask 077 && mkdir -- "$folder" || exit
 trap 'rm -rf -- "$folder"' EXIT
-trap 'exit 143' HUP INT TERM
+trap 'trap "" HUP INT TERM; exit 143' HUP INT TERM
 head -c "$length" >"$folder/wanted" || exit
 export FLEET_SPOOL="$folder"
 { "$@" save "$image"; echo $? >"$folder/code"; } | tar -xf - --to-command="$FLEET_KEEP" || exit

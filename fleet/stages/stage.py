@@ -506,7 +506,10 @@ class Staging:
             what = f"the engine's disk is full: nothing of {self.tag} stays there"
             self._fail(target.host, HostError(what, where=target.host, hint="free some space and type the same again"))
             return False
-        if own or target.whole or any(word in said for word in ENGINE_GONE):
+        if own:
+            self._fail(target.host, error)
+            return False
+        if target.whole or any(word in said for word in ENGINE_GONE):
             what = f"{self.tag} did not load: {error.what}\n  layers that came whole stay, and are not sent again"
             self._fail(target.host, HostError(what, where=target.host, hint=error.hint))
             return False

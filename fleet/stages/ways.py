@@ -37,7 +37,7 @@ over() {
     rm -rf -- "$1"
 }
 trap 'over "$1" 2>/dev/null' EXIT
-trap 'exit 143' HUP INT TERM
+trap 'trap "" HUP INT TERM; exit 143' HUP INT TERM
 head -c "$2" >"$1/known" && echo @ready && cat >/dev/null
 """
 TRY = 'size=$1; shift; head -c "$size" /dev/zero | "$@"'
