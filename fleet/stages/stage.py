@@ -12,7 +12,8 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from fleet import awake, docker
@@ -40,6 +41,9 @@ GATHER = 0.3
 ENDING_SECONDS = 5.0
 """How long a chain may take to end after ^C."""
 
+AGAIN_SECONDS = 8.0
+"""How long a host may take to tell what it has, after the stream to it was cut off."""
+
 FULL = "no space left on device"
 ENGINE_GONE = ("Cannot connect to the Docker daemon", "error during connect", "connection reset", "unexpected EOF")
 
@@ -64,8 +68,9 @@ def stage(session: Session, tag: str, hosts: Sequence[str], *, tar: Path | None 
         failures |= _spread(session, tag, wanted, found, lacking, archive)
     if failures:
         raise together([failures[host] for host in hosts if host in failures])
-    images = {host: image for host, image in found.items() if image and image.id == wanted}
-    return {host: images.get(host) or _arrived(session.machine(host), tag, wanted) for host in hosts}
+    missing = [host for host, image in found.items() if image is None or image.id != wanted]
+    found |= session.all(missing, lambda machine: _arrived(machine, tag, wanted))
+    return {host: image for host in hosts if (image := found[host])}
 
 
 def short(image_id: str) -> str:
@@ -130,7 +135,9 @@ def _spread(
     one = next((image for image in found.values() if image and image.id == wanted), None)
     layers = one.layers if one else archive.image.layers if archive else ()
     work = Staging(session, tag, wanted, layers, holders, archive, size=one.size if one else 0)
-    return work.run(lacking)
+    failures = work.run(lacking)
+    found |= {host: target.image for host, target in work.targets.items() if target.image}
+    return failures
 
 
 @dataclass
@@ -146,6 +153,7 @@ class Target:
     began: float = 0.0
     error: FleetError | None = None
     over: bool = False
+    image: Image | None = None
 
 
 class Speed:
@@ -186,6 +194,7 @@ class Staging:
         self.events: queue.Queue[Arrival | tuple[list[str], BaseException | None]] = queue.Queue()
         self.store: Store | None = None
         self.ways: Ways | None = None
+        self.source_stock: Stock | None = None
         self.threads: list[threading.Thread] = []
         self.closing = ExitStack()
 
@@ -224,6 +233,8 @@ class Staging:
         """What each has; those that have the image under another name are done."""
 
         def act(machine: Machine) -> Stock | None:
+            if machine.name in self.holders:
+                return stock(machine, self.wanted)
             if image_on(machine, self.wanted) is not None and "@" not in self.tag:
                 machine.docker(["docker", "tag", self.wanted, self.tag])
                 return None
@@ -233,8 +244,10 @@ class Staging:
             return stock(machine)
 
         within = self.within if "@" in self.tag else 0
-        for host, answer in self.session.each(self.targets, act, timeout=within).items():
-            if isinstance(answer, FleetError):
+        for host, answer in self.session.each([*self.targets, *self.holders[:1]], act, timeout=within).items():
+            if host not in self.targets:
+                self.source_stock = answer if isinstance(answer, Stock) else None
+            elif isinstance(answer, FleetError):
                 self._fail(host, answer)
             elif answer is None:
                 self.targets[host].over = True
@@ -260,19 +273,22 @@ class Staging:
         targets = self.open_hosts()
         if not targets:
             return False
-        self.ways = self.closing.enter_context(Ways(self.session, [*self.holders[:1], *targets]))
-        for host in [host for host in targets if host in self.ways.lost]:
-            self._fail(host, self.ways.lost[host])
-        trying = threading.Thread(target=self._try_ways, daemon=True)
+        self.ways = Ways(self.session, [*self.holders[:1], *targets])
+        trying = threading.Thread(target=self._open_ways, args=(self.ways,), daemon=True)
         trying.start()
-        self._source()
-        trying.join(self.session.settings.timeouts.command)
+        try:
+            self._source()
+        finally:
+            trying.join(2 * self.session.settings.timeouts.command)
+            self.closing.push(self.ways)
+        for host in [host for host in self.open_hosts() if host in self.ways.lost]:
+            self._fail(host, self.ways.lost[host])
         return bool(self.open_hosts())
 
-    def _try_ways(self) -> None:
-        assert self.ways is not None
-        order = [host for host in self._order(self.open_hosts()) if not self.targets[host].over]
-        self.ways.attempt(pairs([*self.holders[:1], *order] if not self.archive else order))
+    def _open_ways(self, ways: Ways) -> None:
+        ways.__enter__()
+        order = [host for host in self._order(self.open_hosts()) if host not in ways.lost]
+        ways.attempt(pairs([*self.holders[:1], *order] if not self.archive else order))
 
     def _source(self) -> None:
         """The next host that can give the layers; all that still lack the image fail where there is none."""
@@ -293,7 +309,7 @@ class Staging:
 
     def _filled(self, machine: Machine) -> Store:
         """Layers in files where its engine and its disk allow that, else the archive as it is."""
-        has = stock(machine, self.wanted)
+        has, self.source_stock = self.source_stock or stock(machine, self.wanted), None
         first = min((self.targets[host].stock.of(self.layers) for host in self.open_hosts()), default=0)
         size = self._about(has, first)
         roomy = has.scratch is None or size is None or has.scratch > size + SPARE
@@ -385,7 +401,9 @@ class Staging:
         return [host for host in hosts if not self.targets[host].over]
 
     def _restock(self, hosts: Sequence[str]) -> None:
-        for host, answer in self.session.each(hosts, stock).items():
+        """Anew, of those that are still there: nobody waits long for one that is not."""
+        asked = self.session.each(hosts, lambda machine: stock(machine, timeout=AGAIN_SECONDS), timeout=AGAIN_SECONDS)
+        for host, answer in asked.items():
             if isinstance(answer, FleetError):
                 self._fail(host, answer)
             else:
@@ -396,14 +414,19 @@ class Staging:
         return sorted(hosts, key=lambda host: self.targets[host].stock.of(self.layers))
 
     def _chain(self, hosts: list[str]) -> None:
+        """Tells at its end which hosts it has told nothing of, and what went wrong."""
+        seen: set[str] = set()
+        looks: list[threading.Thread] = []
+        problem: BaseException | None = None
         try:
-            self._stream(hosts)
-        except BaseException as problem:
-            self.events.put((hosts, problem))
-        else:
-            self.events.put((hosts, None))
+            self._stream(hosts, partial(self._settled, seen, looks))
+        except BaseException as error:
+            problem = error
+        for look in looks:
+            look.join()
+        self.events.put(([host for host in hosts if host not in seen], problem))
 
-    def _stream(self, hosts: list[str]) -> None:
+    def _stream(self, hosts: list[str], settled: Callable[[Arrival], object]) -> None:
         assert self.store is not None
         assert self.ways is not None
         hosts = self._order(hosts)
@@ -428,7 +451,7 @@ class Staging:
         patience = PATIENCE if len(stops) > 1 else self.within
         chain = Chain(
             self.session, self.ways, spring, stops,
-            within=self.within, tell=tell, settled=self.events.put, patience=patience,
+            within=self.within, tell=tell, settled=settled, patience=patience,
         )  # fmt: skip
         if self.store.host and chain.through_here:
             told = f"{', '.join(chain.through_here)}: through this machine, as no host before it may log in there"
@@ -465,6 +488,26 @@ class Staging:
 
     # ------------------------------------------------------------------ one host
 
+    def _settled(self, seen: set[str], looks: list[threading.Thread], arrival: Arrival) -> None:
+        """Called by a chain, which does not wait: what is loaded is looked at beside it."""
+        seen.add(arrival.host)
+        if arrival.state != "done":
+            self.events.put(arrival)
+            return
+
+        def look() -> None:
+            machine = self.session.machine(arrival.host)
+            try:
+                self.targets[arrival.host].image = _arrived(machine, self.tag, self.wanted)
+                load.tidy(machine, self.wanted)
+            except FleetError as error:
+                self.events.put(replace(arrival, error=error))
+            else:
+                self.events.put(arrival)
+
+        looks.append(threading.Thread(target=look, name=f"fleet-arrived-{arrival.host}", daemon=True))
+        looks[-1].start()
+
     def _settle(self, arrival: Arrival) -> bool:
         """Whether the host is to be given the stream again."""
         target = self.targets[arrival.host]
@@ -475,20 +518,16 @@ class Staging:
             self.session.progress.line(f"  stage      {arrival.error}; it goes on by itself")
             return True
         if arrival.state == "done":
-            return self._verify(target)
+            return self._loaded(target, arrival.error)
         return self._failed(target, arrival)
 
-    def _verify(self, target: Target) -> bool:
-        machine = self.session.machine(target.host)
-        try:
-            _arrived(machine, self.tag, self.wanted)
-        except HostError as error:
+    def _loaded(self, target: Target, error: FleetError | None) -> bool:
+        if error:
             if target.whole:
                 self._fail(target.host, error)
                 return False
             target.whole = True
             return True
-        load.tidy(machine, self.wanted)
         target.over, target.error = True, None
         spent = time.monotonic() - target.began
         source = (self.store.host if self.store else "") or "this machine"

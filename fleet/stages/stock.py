@@ -50,10 +50,10 @@ class Stock:
         return layers.shared(image, self.chains)
 
 
-def stock(machine: Machine, image: str = "") -> Stock:
-    """Ask a host; image: one whose sizes are wanted, too. Raises HostError."""
+def stock(machine: Machine, image: str = "", *, timeout: float = 0) -> Stock:
+    """Ask a host; image: one whose sizes are wanted, too. timeout: seconds, by default the settings'. Raises HostError."""
     argv = ["sh", "-c", SCRIPT, "sh", machine.host.scratch, image, *machine.docker_prefix(), "docker"]
-    return parse(machine.run(argv).out)
+    return parse(machine.run(argv, timeout=timeout).out)
 
 
 def parse(out: str) -> Stock:

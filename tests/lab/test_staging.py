@@ -131,7 +131,7 @@ def test_each_gets_the_layers_it_lacks_and_no_others(lab: Lab) -> None:
 def test_a_layer_that_is_missing_after_all(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     have(lab, IMAGE, "node1")
 
-    def claimed(machine: Machine, image: str = "") -> Stock:
+    def claimed(machine: Machine, image: str = "", **more: float) -> Stock:
         found = stock(machine, image)
         return Stock(**{**vars(found), "chains": (tuple(IMAGE.diff_ids[:5]),)}) if machine.name == "node3" else found
 
@@ -157,6 +157,26 @@ def test_the_nodes_cut_in_the_middle_and_at_the_end_are_the_only_ones_without_it
     assert "node3: said nothing for 5 s" in str(error.value)
     assert ids(lab) == dict.fromkeys(["node1", "node2", "node4"], IMAGE.id)
     clean(lab, "node1", "node2", "node4")
+
+
+def test_a_slow_node_is_fed_by_itself_and_holds_nobody_back(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Eased(Told):
+        def line(self, text: str) -> None:
+            super().line(text)
+            if "it goes on by itself" in text:
+                lab.fault("rate", "node3", 40)
+
+    monkeypatch.setattr(stages, "PATIENCE", 3.0)
+    have(lab, IMAGE, "node1")
+    slowly(lab)
+    told = Eased()
+    told.when("node3", 5 * MB, lambda: lab.fault("rate", "node3", 1))
+    with session(told) as made:
+        stage(made, TAG, NODES)
+    told.acted()
+    assert "node3: held back the others" in "\n".join(told.lines)
+    assert ids(lab) == dict.fromkeys(NODES, IMAGE.id)
+    clean(lab)
 
 
 def test_the_source_is_lost_and_another_takes_over(lab: Lab) -> None:

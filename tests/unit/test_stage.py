@@ -41,6 +41,7 @@ def test_nothing_is_moved_where_all_have_it(world: World) -> None:
 
 def test_who_has_it_under_another_name_is_given_this_one(world: World) -> None:
     node = world.nodes[SECOND]
+    world.nodes[FIRST].first = [("DriverStatus", "store []\n")]
     node.images = {"other:1": IMAGE_ID, IMAGE_ID: IMAGE_ID}
     node.first = [(["docker", "tag"], lambda argv, stdin: node.images.update({argv[3]: argv[2]}) or "")]
     assert stage(world.session, world.tag, HOSTS)[SECOND].id == IMAGE_ID
