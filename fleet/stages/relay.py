@@ -13,7 +13,7 @@ from fleet.hosts.peer import ssh_argv
 BEGIN = """
 umask 077
 mkdir -p -- "$base/$run" && cd -- "$base/$run" || exit 126
-over() { trap '' TERM; cd /; rm -rf -- "$base/$run"; kill -TERM 0; }
+over() { trap '' HUP INT TERM; cd /; rm -rf -- "$base/$run"; kill -TERM 0; }
 trap over EXIT
 trap 'trap "" HUP INT TERM; exit 143' HUP INT TERM
 echo $$ >pid

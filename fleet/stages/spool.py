@@ -32,7 +32,7 @@ if grep -qx -- "$sum" "$FLEET_SPOOL/wanted"; then mv -f -- "$name" "$FLEET_SPOOL
 FILL = """
 folder=$1 length=$2 image=$3; shift 3
 mkdir -p -- "${folder%/*}" && umask 077 && mkdir -- "$folder" || exit
-trap 'rm -rf -- "$folder"' EXIT
+trap 'trap "" HUP INT TERM; rm -rf -- "$folder"' EXIT
 trap 'trap "" HUP INT TERM; exit 143' HUP INT TERM
 head -c "$length" >"$folder/wanted" || exit
 export FLEET_SPOOL="$folder"

@@ -51,7 +51,7 @@ class Stock:
 
 
 def stock(machine: Machine, image: str = "", *, timeout: float = 0) -> Stock:
-    """Ask a host; image: one whose sizes are wanted, too. timeout: seconds, by default the settings'. Raises HostError."""
+    """Ask a host. image: one whose sizes are wanted, too. timeout: seconds, else the settings'. Raises HostError."""
     argv = ["sh", "-c", SCRIPT, "sh", machine.host.scratch, image, *machine.docker_prefix(), "docker"]
     return parse(machine.run(argv, timeout=timeout).out)
 

@@ -32,7 +32,7 @@ KEEP = """
 umask 077
 mkdir -- "$1" || exit
 over() {
-    trap '' TERM
+    trap '' HUP INT TERM
     for pid in "$1"/*/pid; do [ -f "$pid" ] && read -r number <"$pid" && kill -TERM "$number"; done
     rm -rf -- "$1"
 }
