@@ -303,9 +303,9 @@ def test_a_tag_that_moves_while_the_image_is_staged(
 ) -> None:
     assert a_road(world, tmp_path).go() == 0
 
-    def staged(*asked: Any) -> dict[str, docker.Image]:
+    def staged(*asked: Any, **more: Any) -> dict[str, docker.Image]:
         move(world, *HOSTS)
-        return stage.stage(*asked)
+        return stage.stage(*asked, **more)
 
     monkeypatch.setattr(road, "stage", staged)
     with pytest.raises(HostError, match="the run began with another image"):
