@@ -203,6 +203,14 @@ def leases(found: Sequence[Node], here: datetime) -> None:
     """Who has which node. here: UTC."""
     titles = ("host", "lease", "run", "owner", "from", "since", "renewed", "ends at the latest")
     table(titles, (_lease_row(one, here) for one in found))
+    for one in found:
+        if one.why:
+            say(f"{one.host}: {one.why}; {_lease_way_out(one)}")
+
+
+def _lease_way_out(one: Node) -> str:
+    lease = one.answer.lease
+    return f"if that run is over: invoke down --run {shown(lease.run)}" if lease else "what removes it: invoke reap"
 
 
 def _lease_row(one: Node, here: datetime) -> tuple[str, ...]:

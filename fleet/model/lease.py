@@ -21,6 +21,11 @@ FOLDER = "/var/tmp/fleet-lease"
 LASTS = 60
 """Seconds from a renewal to the end of a lease that is not renewed again."""
 
+STEP = 30
+"""Seconds by which a node's clock may be put right without a word."""
+
+FILE = f"{FOLDER}/lease.json"
+
 
 class Lease(Model):
     """One node's lease as it is written there. host: the controller. since, renewed, expires, ends: seconds since 1970
@@ -35,10 +40,10 @@ class Lease(Model):
     token: str
     pid: int = 0
     process: str = ""
-    since: int = 0
-    renewed: int = 0
-    expires: int = 0
-    ends: int = 0
+    since: int
+    renewed: int
+    expires: int
+    ends: int
 
     @property
     def run_of(self) -> str:
@@ -62,63 +67,109 @@ Word = Literal["absent", "held", "taken", "expired", "instead", "renewed", "othe
 class Answer(Model):
     """What the script says. word: what was done, or why nothing was. now: the node's clock. lease: the one it found.
 
-    damaged: what it found is no lease.
+    damaged: why what it found is no lease, "" where it is one. mark: stands for exactly what it found.
     """
 
     word: Word
     now: int
     lease: Lease | None = None
-    damaged: bool = False
+    damaged: str = ""
+    mark: str = ""
 
     @property
     def live(self) -> Lease | None:
         """The lease that holds the node now."""
         return self.lease if self.lease and self.lease.expires > self.now else None
 
+    @property
+    def key(self) -> str:
+        """What to call it by, to replace or remove this one and no other."""
+        return self.lease.token if self.lease else self.mark
+
+    @property
+    def odd(self) -> str:
+        """Why the times of a live lease cannot be those of a run that renews it by the node's clock; "" if they can."""
+        if (held := self.live) is None:
+            return ""
+        later = max(held.since, held.renewed)
+        if later > self.now + STEP:
+            return f"it was written in the future by the node's clock ({age(later - self.now)} ahead)"
+        if held.expires > self.now + LASTS + STEP:
+            return f"it counts for {age(held.expires - self.now)} more, where {LASTS} s are usual"
+        return ""
+
 
 # The lock is the folder's own: the kernel lets go of it when the script ends, however it does. Files are written aside
-# and renamed; a file's owner does not matter, as the folder has no sticky bit.
+# and renamed; a file's owner does not matter, as the folder has no sticky bit. Anybody can put anything in its place:
+# what is no plain file is never opened (a named pipe would not answer), and a folder is set aside, for its content may
+# be somebody's. `mark` stands for exactly what was found.
 SCRIPT = r"""
 set -u
 LC_ALL=C; export LC_ALL; umask 022
 verb=$1 folder=$2 token=$3 head=$4 lasts=$5 longest=$6 instead=$7 since=$8
-file=$folder/lease.json held=
-say() { printf '%s %s\n' "$1" "$now"; [ -z "$held" ] || printf '%s\n' "$held"; exit 0; }
+file=$folder/lease.json held='' fault='' mark='' there=''
+say() { printf '%s %s %s %s\n' "$1" "$now" "$mark" "$fault"; [ -z "$held" ] || printf '%s\n' "$held"; exit 0; }
 field() { printf '%s' "$held" | sed -n 's/.*"'"$1"'" *: *"\{0,1\}\([0-9a-f]*\).*/\1/p'; }
+whole() {
+  string='"([^"\\]|\\.)*"'
+  printf '%s\n' "$held" | grep -Eqx "\{($string ?: ?($string|[0-9]+)(, ?|\}\$))+" || return 1
+  printf '%s\n' "$held" | grep -Eq '"token" ?: ?"[0-9a-f]+"' || return 1
+  for key in owner host run since renewed expires ends; do
+    case $held in *"\"$key\""*) ;; *) return 1 ;; esac
+  done
+}
+seen() {
+  [ -e "$file" ] || [ -h "$file" ] || return 0
+  there=1
+  if [ -h "$file" ]; then fault='is a symbolic link'
+  elif [ -d "$file" ]; then fault='is a folder'
+  elif [ -p "$file" ]; then fault='is a named pipe'
+  elif [ ! -f "$file" ]; then fault='is no plain file'
+  elif [ ! -r "$file" ]; then fault='may not be read by this user'
+  elif [ ! -s "$file" ]; then fault='is empty'
+  else
+    held=$(timeout 5 head -c 8192 "$file" 2>/dev/null | tr -d '\000' | head -n 1)
+    whole || fault='does not say what a lease says'
+  fi
+  mark=$(printf '%s|%s' "$fault" "$held" | cksum | tr -c '0-9\n' -)
+}
+clear() { if [ -d "$file" ] && [ ! -h "$file" ]; then mv -T "$file" "$folder/.damaged.$now.$$" || exit 74; fi; }
 write() {
   expires=$((now + lasts)) ends=$((since + longest))
   [ "$expires" -le "$ends" ] || expires=$ends
   aside=$(mktemp "$folder/.aside.XXXXXX") || exit 74
+  clear
   printf '{%s,"since":%s,"renewed":%s,"expires":%s,"ends":%s}\n' "$head" "$since" "$now" "$expires" "$ends" >"$aside" &&
     chmod 644 "$aside" && mv -fT "$aside" "$file" || { rm -f "$aside"; exit 74; }
 }
 now=$(date +%s)
 if [ "$verb" = take ]; then
   [ -e "$folder" ] || [ -h "$folder" ] || mkdir -m 0777 "$folder" || [ -d "$folder" ] || exit 73
-elif [ ! -e "$folder" ]; then say absent; fi
+elif [ ! -e "$folder" ] && [ ! -h "$folder" ]; then say absent; fi
 if [ -h "$folder" ] || [ ! -d "$folder" ] || [ ! -w "$folder" ]; then
   echo "$folder is not a folder that this user may write to" >&2; exit 73
 fi
 exec 9<"$folder" || exit 73
 flock -w 10 9 || { echo "$folder is locked for more than 10 s, or flock (util-linux) is missing" >&2; exit 75; }
 now=$(date +%s)
-held=$(head -c 8192 "$file" 2>/dev/null | head -n 1)
+seen
 old=$(field token) expires=$(field expires)
+[ -z "$fault" ] || old=- expires=
 case $verb in
-look) if [ -n "$held" ]; then say held; else say absent; fi ;;
+look) if [ -n "$there" ]; then say held; else say absent; fi ;;
 take)
-  if [ -z "$held" ]; then word=taken
-  elif [ "${expires:-0}" -le "$now" ]; then word=expired
-  else case " $instead " in *" $old "*) word=instead ;; *) say held ;; esac; fi
+  if [ -z "$there" ]; then word=taken
+  elif [ -z "$fault" ] && [ "${expires:-0}" -le "$now" ]; then word=expired
+  else case " $instead " in *" $old "*|*" $mark "*) word=instead ;; *) say held ;; esac; fi
   since=$now; write; say "$word" ;;
 renew)
-  [ -n "$held" ] || say absent
+  [ -n "$there" ] || say absent
   [ "$old" = "$token" ] || say other
   write; say renewed ;;
 release)
-  [ -n "$held" ] || say absent
-  [ "$old" = "$token" ] || say other
-  rm -f "$file" || exit 74
+  [ -n "$there" ] || say absent
+  [ "$old" = "$token" ] || [ "$mark" = "$token" ] || say other
+  clear; rm -f "$file" || exit 74
   say released ;;
 esac
 exit 2
@@ -134,8 +185,8 @@ def argv(
     instead: Sequence[str] = (),
     since: int = 0,
 ) -> list[str]:
-    """The command for a node. longest: seconds from since to the end at the latest; instead: tokens that it may replace
-    although they are live; token: that of the lease to release, by default the claim's."""
+    """The command for a node. longest: seconds from since to the end at the latest; instead: keys of those that it may
+    replace although they are live or damaged; token: the key of the one to release, by default the claim's."""
     head = json.dumps(claim.model_dump(), separators=(",", ":"), ensure_ascii=True)[1:-1] if claim else ""
     own = token or (claim.token if claim else "")
     numbers = (str(LASTS), str(int(longest)))
@@ -145,14 +196,22 @@ def argv(
 def parse(out: str) -> Answer:
     """Raises ValueError where the script did not say what it says."""
     first, _, rest = out.partition("\n")
-    word, _, now = first.partition(" ")
-    lease, damaged = None, False
-    if text := rest.strip():
+    word, now, mark, damaged = (*first.split(" ", 3), "", "")[:4]
+    lease = None
+    if (text := rest.strip()) and not damaged:
         try:
             lease = Lease.model_validate_json(text)
         except ValidationError:
-            damaged = True
-    return Answer.model_validate({"word": word, "now": int(now), "lease": lease, "damaged": damaged})
+            damaged = "does not say what a lease says"
+    return Answer.model_validate({"word": word, "now": int(now), "lease": lease, "damaged": damaged, "mark": mark})
+
+
+def whose(node: str, answer: Answer, here: datetime) -> str:
+    """Who has a node, as far as its lease tells. here: what our clock shows when the node's shows the answer's."""
+    if answer.lease is None:
+        return f"{node}: {FILE} {answer.damaged}: nobody can tell who has the node"
+    odd = f"; {answer.odd}: was its clock moved?" if answer.odd else ""
+    return taken(node, answer.lease, answer.now, here) + odd
 
 
 def taken(node: str, lease: Lease, now: int, here: datetime) -> str:

@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
-from fleet.errors import FleetError, LeaseHeld, NotKept, UsageError, cited, shown
+from fleet.errors import FleetError, HostError, LeaseHeld, NotKept, UsageError, cited, shown
 from fleet.model.near import nearest
 from fleet.model.seat import Seat
 from fleet.results import lock
@@ -39,6 +39,8 @@ PROBE = 64 * 1024
 """Bytes that a folder must take before a run starts."""
 ELSEWHERE = "another folder: fleet.results in invoke.yaml, or INVOKE_FLEET_RESULTS=FOLDER before invoke"
 _RUN = re.compile(r"\d{8}-\d{6}-.+")
+DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
+"""What is the disk's fault, not that of the folder that was named."""
 _HINTS = {
     errno.ENOSPC: "free some space there; what {run} has finished is kept",
     errno.EDQUOT: "the quota is used up: free some space; what {run} has finished is kept",
@@ -326,7 +328,10 @@ def open(root: Path, word: str = LATEST) -> RunFolder:
 
 
 def usable(root: Path, *, room: int = ROOM) -> None:
-    """Make sure, before anything starts, that runs can be kept there. room: bytes that are free. Raises UsageError."""
+    """Make sure, before anything starts, that runs can be kept there. room: bytes that are free.
+
+    Raises HostError where it is the disk that takes nothing, UsageError where it is the folder.
+    """
     try:
         root.mkdir(parents=True, exist_ok=True)
         descriptor, aside = tempfile.mkstemp(prefix=".tmp-", dir=root)
@@ -339,9 +344,10 @@ def usable(root: Path, *, room: int = ROOM) -> None:
         why = "not a folder" if isinstance(error, FileExistsError | NotADirectoryError) else error.strerror
         first = "" if error.errno == errno.ENAMETOOLONG else _HINTS.get(error.errno or 0, "").partition(";")[0]
         hint = "\n".join(filter(None, (first.format(folder=root), ELSEWHERE)))
-        raise UsageError(f"no run can be kept there: {why}", where=str(root), hint=hint) from None
+        kind = HostError if error.errno in DISK else UsageError
+        raise kind(f"no run can be kept there: {why}", where=str(root), hint=hint) from None
     if (free := _free(root)) < room:
-        raise UsageError(f"no run can be kept there: {_cramped(free)}", where=str(root), hint=ELSEWHERE)
+        raise HostError(f"no run can be kept there: {_cramped(free)}", where=str(root), hint=ELSEWHERE)
 
 
 def _free(folder: Path) -> int:

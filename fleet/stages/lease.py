@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
+from fleet import awake
 from fleet.errors import CommandFailed, FleetError, HostError, Interrupted, LeaseHeld, shown
 from fleet.hosts.base import Deadline
 from fleet.model import lease as text
@@ -36,6 +37,9 @@ RELEASE_SECONDS = 10.0
 
 GIVEN_UP_SECONDS = 180.0
 """How long a run that was taken its nodes may take to stop its containers: a renewal, and the longest stop."""
+
+IN_VAIN = 2.0 * EVERY
+"""How long a lease that is damaged or lasts too long is waited for: a run that lives has written it anew by then."""
 
 RUNNING = ("running", "paused", "restarting")
 
@@ -98,21 +102,33 @@ def look(machine: Machine) -> Answer:
     return ask(machine, text.argv("look"))
 
 
-def release(machine: Machine, token: str) -> bool:
-    """Remove a node's lease if its token is still this one, "" of one that is damaged; whether it was."""
-    return ask(machine, text.argv("release", token=token)).word == "released"
+def release(machine: Machine, key: str) -> bool:
+    """Remove a node's lease if it is still the one of this key; whether it was."""
+    return ask(machine, text.argv("release", token=key)).word == "released"
 
 
 def see(inventory: str) -> str:
-    return shlex.join(["invoke", "leases", *(["--inventory", inventory] if inventory else [])])
+    return shlex.join(["invoke", "leases", *_on(inventory)])
 
 
 def refused(found: Mapping[str, Answer], inventory: str) -> LeaseHeld:
     """Nodes that are taken: whose, since when, until when, and what can be done."""
     here = datetime.now(UTC)
-    lines = [text.taken(node, one.lease, one.now, here) for node, one in found.items() if one.lease]
+    lines = [text.whose(node, one, here) for node, one in found.items()]
     choices = f"wait: --wait   ·   see it: {see(inventory)}   ·   take it: --steal"
-    return LeaseHeld("\n".join(lines), hint=f"{choices} (their run will be stopped and keeps its finished points)")
+    hints = [f"{choices} (their run will be stopped and keeps its finished points)"]
+    if any(one.lease is None for one in found.values()):
+        hints.append(f"a run that lives writes its lease anew within {EVERY:.0f} s; {mend(inventory)}")
+    return LeaseHeld("\n".join(lines), hint="\n".join(hints))
+
+
+def mend(inventory: str) -> str:
+    """What removes a damaged lease."""
+    return "remove one that is damaged: " + shlex.join(["invoke", "reap", *_on(inventory)])
+
+
+def _on(inventory: str) -> list[str]:
+    return ["--inventory", inventory] if inventory else []
 
 
 @contextmanager
@@ -157,13 +173,15 @@ class Hold:
     def take(self) -> None:
         """All nodes, or none and LeaseHeld; with the wish to wait, for as long as it takes."""
         told: dict[str, str] = {}
+        still: dict[str, Still] = {}
         while True:
             refusals = self._try()
             if not refusals:
                 return
             self._give_back()
             problem = refused(refusals, self.session.inventory.path)
-            if not self.wish.wait:
+            still = {node: Still.of(answer, still.get(node)) for node, answer in refusals.items()}
+            if not self.wish.wait or any(one.in_vain for one in still.values()):
                 raise problem
             self._tell_waiting(refusals, told)
             time.sleep(LOOK * (1 + random.random() / 2))
@@ -186,18 +204,25 @@ class Hold:
                 self.since[machine.name] = answer.now
                 self._tell_taken(machine.name, answer)
                 return answer
-            before = answer.lease
-            if before is None or before.token in instead or not self._may_replace(before):
+            if answer.key in instead or not self._may_replace(answer.lease):
                 return answer
-            instead.append(before.token)
+            instead.append(answer.key)
 
-    def _may_replace(self, lease: Lease) -> bool:
+    def _may_replace(self, lease: Lease | None) -> bool:
+        """None: one that is damaged, which may be anybody's."""
+        if lease is None:
+            return self.wish.steal
         same = lease.run == self.claim.run and lease.owner == self.claim.owner
         return same or dead(lease) or self.wish.steal
 
     def _tell_taken(self, node: str, answer: Answer) -> None:
         before = answer.lease
-        if before is None or before.run == self.claim.run:
+        if before is None:
+            if answer.damaged:
+                why = f"{text.FILE} {answer.damaged}: taken over, whoever had it"
+                self.session.progress.host("lease", node, why, done=True)
+            return
+        if before.run == self.claim.run:
             return
         old = text.age(answer.now - before.renewed)
         if answer.word == "expired":
@@ -214,11 +239,9 @@ class Hold:
         """Once for each holder."""
         here = datetime.now(UTC)
         for node, answer in refusals.items():
-            if answer.lease and told.get(node) != answer.lease.token:
-                told[node] = answer.lease.token
-                self.session.progress.line(
-                    f"  waiting    {text.taken(node, answer.lease, answer.now, here)}; ^C leaves"
-                )
+            if told.get(node) != answer.key:
+                told[node] = answer.key
+                self.session.progress.line(f"  waiting    {text.whose(node, answer, here)}; ^C leaves")
 
     def wait_for_stolen(self) -> None:
         """Until the run whose nodes were taken has stopped its containers. Raises HostError if it does not.
@@ -278,7 +301,7 @@ class Hold:
         lost = {
             host: one for host, one in answers.items() if isinstance(one, Answer) and one.word in ("other", "absent")
         }
-        for host in self._retaken([host for host, one in lost.items() if one.live is None]):
+        for host in self._retaken({host: one for host, one in lost.items() if one.live is None}):
             del lost[host]
         for host in lost:
             self.since.pop(host, None)
@@ -287,17 +310,20 @@ class Hold:
         for host, answer in answers.items():
             self._tell_trouble(host, answer)
 
-    def _retaken(self, hosts: Sequence[str]) -> list[str]:
+    def _retaken(self, hosts: Mapping[str, Answer]) -> list[str]:
         """Hosts whose lease was gone, as files may be cleaned away, and that are ours again: nobody else has them."""
         since = dict(self.since)
+        marks = {host: [one.mark] if one.damaged else [] for host, one in hosts.items()}
 
         def act(machine: Machine) -> Answer:
-            return ask(machine, text.argv("take", claim=self.claim, longest=self.longest, since=since[machine.name]))
+            own, instead = since[machine.name], marks[machine.name]
+            return ask(machine, text.argv("take", claim=self.claim, longest=self.longest, since=own, instead=instead))
 
         if not hosts or self._over.is_set():
             return []
         answers = self.session.each(hosts, act, timeout=RENEW_SECONDS)
-        ours = [host for host, one in answers.items() if isinstance(one, Answer) and one.word in ("taken", "expired")]
+        written = ("taken", "expired", "instead")
+        ours = [host for host, one in answers.items() if isinstance(one, Answer) and one.word in written]
         if self._over.is_set():  # it may have been given back meanwhile: not to be taken after that
             self._release(ours)
             return ours
@@ -321,6 +347,8 @@ class Hold:
             who = (
                 f"taken by {shown(by.owner)} for run {shown(by.run)}"
                 if by
+                else f"replaced: {text.FILE} {answer.damaged}"
+                if answer.damaged
                 else "removed by somebody (invoke down or reap?)"
             )
             whats.append(f"the lease of {node} was {who}: this run was stopped")
@@ -346,6 +374,27 @@ class Hold:
             self.session.each(hosts, lambda machine: ask(machine, argv), timeout=RELEASE_SECONDS)
 
 
+@dataclass(frozen=True)
+class Still:
+    """A lease that is waited for and cannot be that of a run that renews it. since: when it was first seen so."""
+
+    key: str
+    renewed: int
+    since: float
+    strange: bool
+
+    @classmethod
+    def of(cls, answer: Answer, before: Still | None) -> Still:
+        renewed = answer.lease.renewed if answer.lease else 0
+        strange = bool(answer.damaged or answer.odd)
+        same = before is not None and strange and (before.key, before.renewed) == (answer.key, renewed)
+        return cls(answer.key, renewed, before.since if before and same else awake.now(), strange)
+
+    @property
+    def in_vain(self) -> bool:
+        return self.strange and awake.now() - self.since > IN_VAIN
+
+
 class LeaseLost(LeaseHeld):
     """The node is another's now. What is kept of the run is told as it is when the message is shown."""
 
@@ -368,7 +417,13 @@ class Node:
 
     def to_json(self) -> dict[str, object]:
         lease = self.answer.lease
-        return {"host": self.host, "state": self.state, "now": self.answer.now, "lease": lease and lease.model_dump()}
+        told = {"host": self.host, "state": self.state, "now": self.answer.now, "lease": lease and lease.model_dump()}
+        return told | ({"why": self.why} if self.why else {})
+
+    @property
+    def why(self) -> str:
+        """What is strange about the lease; "" if nothing is."""
+        return f"{text.FILE} {self.answer.damaged}" if self.answer.damaged else self.answer.odd
 
 
 def state(answer: Answer) -> str:

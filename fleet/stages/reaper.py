@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import shlex
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,12 +14,16 @@ from fleet.errors import FleetError
 from fleet.results.store import RunFolder, is_plain
 from fleet.session import Machine, Session
 from fleet.stages import lease as leases
+from fleet.stages import teardown
 from fleet.stages.lease import Node
-from fleet.stages.teardown import KEEP_SECONDS, STOP_SECONDS, everything, remove
+from fleet.stages.teardown import KEEP_SECONDS, STOP_SECONDS, Keep, everything, remove, saved
 from fleet.words import counted
 
 RUN = re.compile(r"\d{8}-\d{6}-[\w.+@=-]+")
 """What a run's scratch folder is called; other folders there are not ours."""
+
+
+AGAIN = "if it lives it writes its lease anew; a minute after this one is removed invoke reap knows"
 
 
 @dataclass(frozen=True)
@@ -59,17 +64,25 @@ class Reaped:
         }
 
 
-def reap(session: Session, results: Path, keep: Callable[[Machine, Container], None], *, look: bool = False) -> Reaped:
+def reap(session: Session, results: Path, keep: Keep, *, look: bool = False) -> Reaped:
     """On all hosts of the session. keep: saves a container's log before it is removed. results: where runs here are."""
     found = session.each(session.names, there)
     good = {host: one for host, one in found.items() if isinstance(one, There)}
     alive = living(results, list(good.values()))
 
+    again = shlex.join(["invoke", "reap", *(["--inventory", path] if (path := session.inventory.path) else [])])
+    unsaved: list[FleetError] = []
+
     def act(machine: Machine) -> list[str]:
-        return list(_clean(machine, good[machine.name], alive, keep, look=look))
+        there = good[machine.name]
+        dead = [one for one in there.ours if one.labels["run"] not in alive]
+        refused = {} if look else saved(machine, dead, keep)
+        if refused:
+            unsaved.append(teardown.unsaved(machine, refused, again))
+        return list(_clean(machine, there, alive, dead, refused, look=look))
 
     done = session.each(good, act, timeout=KEEP_SECONDS + STOP_SECONDS)
-    errors = [one for one in (*found.values(), *done.values()) if isinstance(one, FleetError)]
+    errors = [one for one in (*found.values(), *done.values(), *unsaved) if isinstance(one, FleetError)]
     worked = {host: one for host, one in done.items() if not isinstance(one, FleetError)}
     return Reaped(worked, list(_left(good, alive)), errors)
 
@@ -87,7 +100,8 @@ def living(results: Path, found: Sequence[There]) -> dict[str, str]:
     leased = leases.live([one.node for one in found])
     alive = {run: f"leased, driven from {lease.host}" for run, lease in leased.items()}
     runs = {run for one in found for run in one.runs}
-    return {run: "a process here drives it" for run in runs if driven(results, run)} | alive
+    unknown = {run: f"{one.node.why}: {AGAIN}" for one in found if one.node.state == "damaged" for run in one.runs}
+    return unknown | {run: "a process here drives it" for run in runs if driven(results, run)} | alive
 
 
 def driven(results: Path, run: str) -> bool:
@@ -104,19 +118,20 @@ def _clean(
     machine: Machine,
     found: There,
     alive: Mapping[str, str],
-    keep: Callable[[Machine, Container], None],
+    dead: Sequence[Container],
+    refused: Collection[str],
     *,
     look: bool,
 ) -> Iterator[str]:
-    dead = [one for one in found.ours if one.labels["run"] not in alive]
+    """refused: names of those whose logs could not be saved: they are only stopped, their runs keep their folders."""
     if not look:
-        for container in dead:
-            keep(machine, container)
-        remove(machine, dead)
-    for run in dict.fromkeys(one.labels["run"] for one in dead):
-        yield f"run {run}: {', '.join(one.name for one in dead if one.labels['run'] == run)}"
+        remove(machine, list(dead), keep=refused)
+    gone = [one for one in dead if one.name not in refused]
+    for run in dict.fromkeys(one.labels["run"] for one in gone):
+        yield f"run {run}: {', '.join(one.name for one in gone if one.labels['run'] == run)}"
+    busy = {*alive, *(one.labels["run"] for one in dead if one.name in refused)}
     for folder in found.folders:
-        if folder not in alive:
+        if folder not in busy:
             if not look:
                 machine.run(["rm", "-rf", docker.scratch_path(machine.host, folder)])
             yield f"scratch folder of {folder}"
@@ -126,8 +141,8 @@ def _clean(
 
 def _forget_lease(machine: Machine, node: Node, *, look: bool) -> Iterator[str]:
     lease = node.answer.lease
-    if look or leases.release(machine, lease.token if lease else ""):
-        yield f"{node.state} lease" + (f" of {lease.run_of}" if lease else "")
+    if look or leases.release(machine, node.answer.key):
+        yield f"{node.state} lease" + (f" of {lease.run_of}" if lease else f": {node.why}")
 
 
 def _left(found: Mapping[str, There], alive: Mapping[str, str]) -> Iterator[str]:
@@ -137,5 +152,7 @@ def _left(found: Mapping[str, There], alive: Mapping[str, str]) -> Iterator[str]
         if hosts:
             yield f"run {run} of {owner} on {', '.join(hosts)} ({why})"
     for host, one in found.items():
+        if one.node.answer.odd and (lease := one.node.answer.lease):
+            yield f"the lease of {lease.run_of} on {host}: {one.node.why}; if it is over: invoke down --run {lease.run}"
         if strangers := [c for c in one.containers if c not in one.ours]:
             yield f"{counted(len(strangers), 'container')} of strangers on {host}"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from fleet import docker, probes
 from fleet.docker import Container
-from fleet.errors import FleetError, HostError, UsageError, shown
+from fleet.errors import FleetError, HostError, NotKept, UsageError, shown
 from fleet.hosts.base import Deadline
 from fleet.session import Machine, Session
 from fleet.stages.deployment import Deployment
@@ -153,22 +153,52 @@ def one_run(runs: Mapping[str, str], asked: str, me: str) -> str:
     return meant[0] if meant else asked
 
 
+Keep = Callable[[Machine, Container], None]
+"""Saves the log of a container here."""
+
+
+def saved(machine: Machine, containers: Sequence[Container], keep: Keep) -> dict[str, NotKept]:
+    """Save their logs; by name the containers whose logs the disk here does not take."""
+    refused = {}
+    for container in containers:
+        try:
+            keep(machine, container)
+        except NotKept as problem:
+            refused[container.name] = problem
+    return refused
+
+
+def unsaved(machine: Machine, refused: Mapping[str, NotKept], again: str) -> HostError:
+    """What to say of containers that stay for that reason. again: the line that fetches their logs and removes them."""
+    lines = [f"{one.what}: the log of {name} could not be saved as {one.where}" for name, one in refused.items()]
+    stay = "its container stays, stopped" if len(refused) == 1 else "their containers stay, stopped"
+    elsewhere = "free some space there, or name another folder: INVOKE_FLEET_RESULTS=FOLDER before invoke"
+    hint = f"{elsewhere}\nthen this brings the logs home and removes the containers: {again}"
+    return HostError("\n".join([*lines, stay]), where=machine.name, hint=hint)
+
+
 def down(
-    session: Session, wanted: Callable[[Container], bool], keep: Callable[[Machine, Container], None], *, run: str = ""
+    session: Session,
+    wanted: Callable[[Container], bool],
+    keep: Keep,
+    *,
+    run: str = "",
+    refused: dict[str, Mapping[str, NotKept]] | None = None,
 ) -> dict[str, list[str] | FleetError]:
     """Remove those of our containers that are wanted, each after `keep` has saved its log. What went, by host.
 
     The scratch folder of a run that has no container left on a host goes, too; that of `run` even if it never had one.
+    refused: gets, by host and name, the containers whose logs the disk here did not take: they are stopped, and stay.
     """
 
     def act(machine: Machine) -> list[str]:
         found = [container for container in ours(machine) if wanted(container)]
-        for container in found:
-            keep(machine, container)
-        remove(machine, found)
+        if (kept := saved(machine, found, keep)) and refused is not None:
+            refused[machine.name] = kept
+        remove(machine, found, keep=kept)
         runs = {one.labels["run"] for one in found} | ({run} if run else set())
         folders = _remove_scratch(machine, runs - {one.labels["run"] for one in ours(machine)}) if runs else []
-        return [container.name for container in found] or folders
+        return [container.name for container in found if container.name not in kept] or folders
 
     return session.each(session.names, act, timeout=KEEP_SECONDS + STOP_SECONDS)
 

@@ -157,6 +157,29 @@ def test_an_expired_lease_is_taken_over_with_a_word_and_reaped_from_another_mach
     desk.nothing_left()
 
 
+def test_what_is_no_lease_is_told_and_can_be_removed_or_taken(desk: Desk, other: Desk) -> None:
+    inventory, file = desk.inventory(), f"{FOLDER}/lease.json"
+
+    def put(*argv: str) -> None:
+        desk.lab.inside("node2", ["install", "-d", "-m", "0777", FOLDER], check=True)
+        desk.lab.inside("node2", list(argv), check=True)
+
+    put("mkfifo", file)
+    said = other.invoke(*other.small(STP, inventory=inventory, conc="4"))
+    assert (said.code, f"node2: {file} is a named pipe: nobody can tell who has the node" in said.err) == (5, True)
+    assert f"remove one that is damaged: invoke reap --inventory {inventory}" in said.err
+    seen = other.invoke("leases", "--inventory", inventory)
+    assert (seen.code, f"node2: {file} is a named pipe; what removes it: invoke reap" in seen.out) == (0, True)
+    waited = other.invoke(*other.small(STP, "--wait", inventory=inventory, conc="4"))
+    assert (waited.code, "waiting    node2" in waited.out) == (5, True)
+    reaped = other.invoke("reap", "--inventory", inventory)
+    assert (reaped.code, f"node2: damaged lease: {file} is a named pipe" in reaped.out) == (0, True)
+    put("mkdir", file)
+    taken = other.invoke(*other.small(STP, "--steal", inventory=inventory, conc="4"))
+    assert (taken.code, f"node2       {file} is a folder: taken over" in taken.out) == (0, True), taken.all
+    desk.nothing_left()
+
+
 def test_down_of_somebody_elses_live_run_needs_its_whole_name_and_says_so(desk: Desk, other: Desk) -> None:
     inventory = desk.inventory(trial={"output": 400})
     with desk.started(*desk.small(STP, inventory=inventory, conc="64")) as running:

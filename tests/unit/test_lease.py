@@ -5,17 +5,20 @@ from __future__ import annotations
 import json
 import os
 import re
+import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
-from fleet.errors import HostError, LeaseHeld, Unreachable
+from fleet import ui
+from fleet.docker import Container
+from fleet.errors import CommandFailed, HostError, LeaseHeld, NotKept, Unreachable
 from fleet.hosts.local import Local
 from fleet.model import lease as text
 from fleet.model.lease import Answer, Claim, Lease
@@ -138,12 +141,91 @@ def test_release_and_then_nothing(folder: Path) -> None:
     assert run(folder, "renew", claim=THEIRS, longest=3600).word == "absent"
 
 
-@pytest.mark.parametrize("content", ["", "{", '{"token":"zz"}\n', "\0\xff\n"])
-def test_a_damaged_lease_holds_nobody_up(folder: Path, content: str) -> None:
-    folder.mkdir(mode=0o777)
-    (folder / "lease.json").write_text(content)
-    assert run(folder, "look").live is None
-    assert run(folder, "take", claim=THEIRS, longest=3600).word in ("taken", "expired")
+FAULTS: dict[str, Callable[[Path], object]] = {
+    "is a folder": lambda file: (file.mkdir(), (file / "kept").write_text("x")),
+    "is a named pipe": os.mkfifo,
+    "is a symbolic link": lambda file: file.symlink_to(file.name),
+    "is no plain file": lambda file: socket.socket(socket.AF_UNIX).bind(str(file)),
+    "is empty": lambda file: file.touch(),
+}
+SAYS_NO = "does not say what a lease says"
+LINES = ["{", '{"token":"zz"}\n', "\0\xff\n", "garbage\n", "[1]", '{"token":"aa","expires":1}', "x" * 9000]
+
+
+def spoil(folder: Path, kind: str) -> None:
+    """Put something that is no lease in its place: one of FAULTS, or a file of that content."""
+    folder.mkdir(mode=0o777, exist_ok=True)
+    file = folder / "lease.json"
+    file.unlink(missing_ok=True)
+    if kind in FAULTS:
+        FAULTS[kind](file)
+    else:
+        file.write_text(kind)
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("kind", [*FAULTS, *LINES])
+def test_what_is_no_lease_is_told_at_once_and_never_free(folder: Path, kind: str) -> None:
+    spoil(folder, kind)
+    seen = run(folder, "look")
+    assert (seen.word, seen.live, seen.damaged) == ("held", None, kind if kind in FAULTS else SAYS_NO)
+    for verb, word in (("take", "held"), ("renew", "other"), ("release", "other")):
+        assert run(folder, verb, claim=THEIRS, longest=3600).word == word
+    assert run(folder, "take", claim=THEIRS, longest=3600, instead=["1-2"]).word == "held"
+    assert run(folder, "look").mark == seen.mark
+    assert run(folder, "take", claim=THEIRS, longest=3600, instead=[seen.key]).word == "instead"
+    lease = run(folder, "look").lease
+    assert lease is not None
+    assert lease.token == THEIRS.token
+    kept = [one.read_text() for one in folder.glob(".damaged.*/kept")]
+    assert kept == ["x"] * (kind == "is a folder"), "whose it is nobody knows"
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("kind", [*FAULTS, *LINES])
+def test_what_is_no_lease_is_removed_if_it_is_still_that(folder: Path, kind: str) -> None:
+    spoil(folder, kind)
+    seen = run(folder, "look")
+    spoil(folder, "another") if "is" not in kind else None
+    first = run(folder, "release", token=seen.key).word
+    assert first == ("released" if "is" in kind else "other")
+    run(folder, "release", token=run(folder, "look").key)
+    assert run(folder, "look").word == "absent"
+
+
+def test_a_lease_that_this_user_may_not_read_is_not_free(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Root may read everything: the question is answered as for others."""
+    spoil(folder, "x")
+    monkeypatch.setattr(text, "SCRIPT", text.SCRIPT.replace('! -r "$file"', "1 = 1"))
+    got = run(folder, "take", claim=THEIRS, longest=3600)
+    assert (got.word, got.damaged) == ("held", "may not be read by this user")
+
+
+def test_a_link_to_nowhere_is_no_free_folder(folder: Path) -> None:
+    folder.symlink_to("nowhere")
+    with pytest.raises(CommandFailed, match="is not a folder that this user may write to"):
+        run(folder, "look")
+
+
+@pytest.mark.parametrize(
+    ("times", "odd"),
+    [
+        ({}, ""),
+        ({"expires": 3 * 86400}, "it counts for 3 days more, where 60 s are usual"),
+        ({"since": 7300}, "it was written in the future by the node's clock (2 h ahead)"),
+        ({"renewed": 7300, "expires": 7360}, "it was written in the future by the node's clock (2 h ahead)"),
+        ({"renewed": 20, "expires": 80}, ""),
+    ],
+)
+def test_times_that_no_run_writes_are_told_and_hold_the_node(folder: Path, times: dict[str, int], odd: str) -> None:
+    run(folder, "take", claim=THEIRS, longest=3600)
+    file = folder / "lease.json"
+    told = json.loads(file.read_text())
+    file.write_text(json.dumps(told | {name: told["since"] + value for name, value in times.items()}) + "\n")
+    got = run(folder, "take", claim=mine(), longest=3600)
+    assert (got.word, got.odd) == ("held", odd)
+    assert got.live is not None
+    assert text.whose("n", got, HERE).endswith(f"; {odd}: was its clock moved?" if odd else "at the latest")
 
 
 def test_of_twenty_who_ask_at_once_one_gets_it(folder: Path) -> None:
@@ -383,14 +465,16 @@ def test_a_stolen_lease_stops_the_work_says_by_whom_and_is_not_given_back() -> N
     world.session.go_on()
 
 
-@pytest.mark.parametrize("content", [None, "garbage\n"])
-def test_a_lease_that_was_cleaned_away_is_written_again(content: str | None) -> None:
+@pytest.mark.parametrize("kind", [None, "garbage\n", *FAULTS])
+def test_a_lease_that_was_cleaned_away_is_written_again(kind: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leases, "EVERY", 3600.0)
     world = World()
     with held(world.session, [FIRST], RUN, longest=9000, wish=Wish()) as hold:
         before = on(world, FIRST)
         assert before is not None
-        file = Path(world.nodes[FIRST].leases.name) / "lease" / "lease.json"
-        file.unlink() if content is None else file.write_text(content)
+        place(world, FIRST).joinpath("lease.json").unlink()
+        if kind is not None:
+            spoil(place(world, FIRST), kind)
         hold.renew()
         world.session.go_on()
         after = on(world, FIRST)
@@ -398,6 +482,139 @@ def test_a_lease_that_was_cleaned_away_is_written_again(content: str | None) -> 
         assert after.token == before.token
         assert f"  lease      {FIRST}: its file was gone or damaged, and is written again" in world.told.lines
     assert on(world, FIRST) is None
+
+
+# ---------------------------------------------------------------------- what is no lease
+
+
+def place(world: World, node: str) -> Path:
+    return Path(world.nodes[node].leases.name) / "lease"
+
+
+def last(world: World, node: str, **times: int) -> None:
+    """Write other times into a node's lease: seconds from now."""
+    file = place(world, node) / "lease.json"
+    told = json.loads(file.read_text())
+    file.write_text(json.dumps(told | {name: int(time.time()) + value for name, value in times.items()}) + "\n")
+
+
+@pytest.mark.parametrize("kind", [*FAULTS, "garbage\n"])
+def test_a_node_whose_lease_is_none_is_refused_with_the_ways_out(kind: str) -> None:
+    world = World()
+    spoil(place(world, SECOND), kind)
+    with pytest.raises(LeaseHeld) as told, held(world.session, [FIRST, SECOND], RUN, longest=9, wish=Wish()):
+        raise AssertionError
+    why = kind if kind in FAULTS else SAYS_NO
+    assert told.value.what == f"{SECOND}: /var/tmp/fleet-lease/lease.json {why}: nobody can tell who has the node"
+    assert told.value.hint.splitlines() == [
+        "wait: --wait   ·   see it: invoke leases --inventory inventories/example-mi355x.yaml   ·   "
+        "take it: --steal (their run will be stopped and keeps its finished points)",
+        "a run that lives writes its lease anew within 0 s; "
+        "remove one that is damaged: invoke reap --inventory inventories/example-mi355x.yaml",
+    ]
+    assert on(world, FIRST) is None
+
+
+@pytest.mark.parametrize("kind", [*FAULTS, "garbage\n"])
+def test_it_is_taken_with_a_word(kind: str) -> None:
+    world = World()
+    spoil(place(world, SECOND), kind)
+    with held(world.session, [SECOND], RUN, longest=9, wish=Wish(steal=True)):
+        lease = on(world, SECOND)
+        assert lease is not None
+        assert lease.run == RUN
+    ((_, node, said, _),) = world.told.hosts
+    why = kind if kind in FAULTS else SAYS_NO
+    assert (node, said) == (SECOND, f"/var/tmp/fleet-lease/lease.json {why}: taken over, whoever had it")
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("odd", [False, True])
+def test_it_is_waited_for_as_long_as_a_run_that_lives_takes_to_mend_it(
+    odd: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leases, "IN_VAIN", 0.2)
+    world = World()
+    if odd:
+        put(world, SECOND, THEIRS)
+        last(world, SECOND, expires=3 * 86400)
+        said = rf"{SECOND} is leased by .*; it counts for 3 days more, where 60 s are usual: was its clock moved\?"
+    else:
+        spoil(place(world, SECOND), "is a named pipe")
+        said = rf"{SECOND}: /var/tmp/fleet-lease/lease.json is a named pipe: nobody can tell who has the node"
+    with pytest.raises(LeaseHeld, match=said), held(world.session, [SECOND], RUN, longest=9, wish=Wish(wait=True)):
+        raise AssertionError
+    (line,) = world.told.lines
+    assert re.fullmatch(rf"  waiting    {said}; \^C leaves", line)
+
+
+def test_one_that_is_mended_meanwhile_is_waited_for_like_any_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leases, "IN_VAIN", 0.5)
+    world = World()
+    spoil(place(world, SECOND), "is empty")
+
+    def mend() -> None:
+        while not any("waiting" in line for line in world.told.lines):
+            time.sleep(0.01)
+        place(world, SECOND).joinpath("lease.json").unlink()
+        put(world, SECOND, THEIRS)
+        time.sleep(1.0)
+        world.nodes[SECOND].lease(text.argv("release", claim=THEIRS))
+
+    thread = threading.Thread(target=mend)
+    thread.start()
+    with held(world.session, [SECOND], RUN, longest=9, wish=Wish(wait=True)):
+        assert on(world, SECOND)
+    thread.join()
+    assert ["is empty" in line for line in world.told.lines] == [True, False]
+
+
+def test_leases_say_what_is_strange_and_the_way_out(capsys: pytest.CaptureFixture[str]) -> None:
+    world = World()
+    spoil(place(world, FIRST), "is a named pipe")
+    put(world, SECOND, THEIRS)
+    last(world, SECOND, since=7300)
+    nodes, errors = leases.leases(world.session)
+    assert (errors, [one.state for one in nodes[:2]]) == ([], ["damaged", "live"])
+    assert nodes[0].to_json()["why"] == "/var/tmp/fleet-lease/lease.json is a named pipe"
+    ui.leases(nodes, HERE)
+    said = capsys.readouterr().out.splitlines()
+    assert said[-2:] == [
+        f"{FIRST}: /var/tmp/fleet-lease/lease.json is a named pipe; what removes it: invoke reap",
+        f"{SECOND}: it was written in the future by the node's clock (2 h ahead); "
+        f"if that run is over: invoke down --run {THEIRS.run}",
+    ]
+
+
+@pytest.mark.parametrize("kind", [*FAULTS, "garbage\n"])
+def test_reap_removes_it_and_leaves_alone_whose_lease_it_may_have_been(tmp_path: Path, kind: str) -> None:
+    world = World()
+    spoil(place(world, FIRST), kind)
+    one = world.nodes[FIRST]
+    one.boxes["a"] = Box("a", labels={"run": DEAD, "owner": "x@y"})
+    plan = reaper.reap(world.session, tmp_path, lambda m, c: None, look=True)
+    found = reaper.reap(world.session, tmp_path, lambda m, c: None)
+    assert plan == found
+    why = kind if kind in FAULTS else SAYS_NO
+    assert found.done[FIRST] == [f"damaged lease: /var/tmp/fleet-lease/lease.json {why}"]
+    assert found.left == [
+        f"run {DEAD} of x@y on {FIRST} (/var/tmp/fleet-lease/lease.json {why}: if it lives it writes its lease anew; "
+        "a minute after this one is removed invoke reap knows)"
+    ]
+    assert list(one.boxes) == ["a"]
+    assert reaper.reap(world.session, tmp_path, lambda m, c: None).done[FIRST] == [f"run {DEAD}: a"]
+
+
+def test_reap_names_a_lease_that_lasts_too_long_and_what_removes_it(tmp_path: Path) -> None:
+    world = World()
+    put(world, FIRST, THEIRS)
+    last(world, FIRST, expires=3 * 86400)
+    found = reaper.reap(world.session, tmp_path, lambda m, c: None)
+    assert found.done[FIRST] == []
+    assert found.left[-1] == (
+        f"the lease of run {THEIRS.run} of {THEIRS.owner} on {FIRST}: it counts for 3 days more, where 60 s are usual; "
+        f"if it is over: invoke down --run {THEIRS.run}"
+    )
 
 
 def test_before_containers_are_started_it_is_asked_anew(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -562,6 +779,29 @@ def test_reap_does_what_it_can_where_a_host_is_lost_or_a_log_does_not_come(tmp_p
     assert [str(error) for error in found.errors] == ["x: gone", f"{FIRST}: no space"]
     assert list(world.nodes[FIRST].boxes) == ["a"]
     assert found.done[SECOND] == [f"run {DEAD}: a"]
+
+
+def test_reap_stops_what_this_disk_takes_no_log_of_and_keeps_its_folder(tmp_path: Path) -> None:
+    world = World()
+    one, other = world.nodes[FIRST], "20261129-110000-other"
+    one.boxes = {name: Box(name, labels={"run": run_}) for name, run_ in (("a", DEAD), ("b", DEAD), ("c", other))}
+    one.folders = [DEAD, other]
+
+    def keep(machine: object, container: Container) -> None:
+        if container.name == "a":
+            raise NotKept("Read-only file system", where="results/r/a.log")
+
+    found = reaper.reap(world.session, tmp_path, keep)
+    assert found.done[FIRST] == [f"run {DEAD}: b", f"run {other}: c", f"scratch folder of {other}"]
+    assert [(name, box.state) for name, box in one.boxes.items()] == [("a", "exited")]
+    (error,) = found.errors
+    assert str(error).splitlines() == [
+        f"{FIRST}: Read-only file system: the log of a could not be saved as results/r/a.log",
+        "its container stays, stopped",
+        "free some space there, or name another folder: INVOKE_FLEET_RESULTS=FOLDER before invoke",
+        "then this brings the logs home and removes the containers: "
+        "invoke reap --inventory inventories/example-mi355x.yaml",
+    ]
 
 
 @pytest.mark.parametrize(("run_", "safe"), [("../../etc", "_.._etc"), ("a/b", "a_b"), ("", "unnamed"), (RUN, RUN)])

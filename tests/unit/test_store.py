@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fleet.errors import FleetError, UsageError
+from fleet.errors import FleetError, HostError, UsageError
 from fleet.results import store
 from tests.judged import a_record
 
@@ -83,25 +83,27 @@ def test_a_folder_for_runs_is_tried_and_left_as_it_was(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("call", "number", "why", "first"),
+    ("call", "number", "why", "first", "code"),
     [
-        ("mkdir", errno.EACCES, "Permission denied", "who owns it?  ls -ld {root}"),
-        ("mkdir", errno.EROFS, "Read-only file system", "mounted read-only: use another results folder"),
-        ("fsync", errno.ENOSPC, "No space left on device", "free some space there"),
-        ("write", errno.EDQUOT, "Disk quota exceeded", "the quota is used up: free some space"),
-        ("mkdir", errno.ENAMETOOLONG, "File name too long", None),
+        ("mkdir", errno.EACCES, "Permission denied", "who owns it?  ls -ld {root}", 2),
+        ("mkdir", errno.EROFS, "Read-only file system", "mounted read-only: use another results folder", 3),
+        ("fsync", errno.ENOSPC, "No space left on device", "free some space there", 3),
+        ("write", errno.EDQUOT, "Disk quota exceeded", "the quota is used up: free some space", 3),
+        ("write", errno.EIO, "Input/output error", None, 3),
+        ("mkdir", errno.ENAMETOOLONG, "File name too long", None, 2),
     ],
 )
 def test_a_folder_where_no_run_can_be_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, number: int, why: str, first: str | None
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, number: int, why: str, first: str | None, code: int
 ) -> None:
+    """What the disk refuses is a machine's affair, what the folder refuses that of who named it."""
     monkeypatch.setattr(Path if call == "mkdir" else os, call, failing(number))
-    with pytest.raises(UsageError) as told:
+    with pytest.raises(FleetError) as told:
         store.usable(tmp_path)
     monkeypatch.undo()
     hints = ([first.format(root=tmp_path)] if first else []) + [store.ELSEWHERE]
     assert str(told.value).splitlines() == [f"{tmp_path}: no run can be kept there: {why}", *hints]
-    assert told.value.exit_code == 2
+    assert told.value.exit_code == code
     assert list(tmp_path.iterdir()) == []
 
 
@@ -109,7 +111,7 @@ def test_too_little_room_is_told_before_a_run_and_before_each_point(
     folder: store.RunFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(store, "_free", lambda _: store.ROOM - 1)
-    with pytest.raises(UsageError, match=r"no run can be kept there: 64 MB are free, 64 MB are needed\nanother folder"):
+    with pytest.raises(HostError, match=r"no run can be kept there: 64 MB are free, 64 MB are needed\nanother folder"):
         store.usable(folder.path.parent)
     with pytest.raises(FleetError, match=f"64 MB are free, 64 MB are needed\nfree some .* {folder.name} has finished"):
         folder.room()

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
-from fleet.errors import HostError, Unreachable, UsageError
+from fleet.errors import HostError, NotKept, Unreachable, UsageError
 from fleet.hosts.fake import in_turn
 from fleet.session import Machine
 from fleet.stages import collect, teardown
@@ -230,6 +231,28 @@ def test_down_removes_nothing_whose_log_could_not_be_saved(world: World, up: Dep
     answers = teardown.down(world.session, lambda container: True, keep)
     assert isinstance(answers[FIRST], HostError)
     assert world.box("prefill0").state == "running"
+
+
+def test_down_stops_what_this_disk_takes_no_log_of_and_removes_the_rest(world: World, up: Deployment) -> None:
+    def keep(machine: Machine, container: teardown.Container) -> None:
+        if container.labels["role"] == "prefill":
+            raise NotKept("No space left on device", where="results/r/logs/a/prefill0.log")
+
+    refused: dict[str, Mapping[str, NotKept]] = {}
+    answers = teardown.down(world.session, lambda container: True, keep, refused=refused)
+    name = f"fleet-{up.plan.hash6}-prefill0"
+    assert answers[FIRST] == [f"fleet-{up.plan.hash6}-router"]
+    assert {host: list(kept) for host, kept in refused.items()} == {FIRST: [name]}
+    assert world.box("prefill0").state == "exited"
+    assert world.nodes[FIRST].asked("rm -rf") == [], "what it wrote is still wanted"
+    told = teardown.unsaved(world.session.machine(FIRST), refused[FIRST], "invoke down")
+    assert str(told).splitlines() == [
+        f"{FIRST}: No space left on device: the log of {name} could not be saved as results/r/logs/a/prefill0.log",
+        "its container stays, stopped",
+        "free some space there, or name another folder: INVOKE_FLEET_RESULTS=FOLDER before invoke",
+        "then this brings the logs home and removes the containers: invoke down",
+    ]
+    assert told.exit_code == 3
 
 
 def test_the_last_lines_of_a_log_running_or_at_home(world: World, up: Deployment, tmp_path: Path) -> None:
