@@ -50,9 +50,10 @@ def only_resumed(flags: Sequence[str], run: str) -> None:
 
 def plan_of(folder: RunFolder) -> Plan:
     """The plan a run was started with. Raises UsageError, also for one that was changed since."""
-    hint = "nothing was started; to start anew: invoke sweep --config KEY"
-    made = folder.planned(plans.of_json, hint=hint)
     state = folder.state()
+    anew = typed(state) if state else "invoke sweep --config KEY"
+    hint = f"nothing was started; to start anew: {anew}"
+    made = folder.planned(plans.of_json, hint=hint)
     if state and state.plan_file not in ("", _sum(folder)):
         what = "the run's plan.json was changed since the run began: its points would not be those of one plan"
         raise UsageError(what, where=str(folder.plan_json), hint=hint)
@@ -76,6 +77,28 @@ def state(
         fail_fast=fail_fast,
         timeouts=settings.timeouts,
     )
+
+
+MISSING = (
+    "state.json is missing from the run's folder: who drove the run and its time limits are not known; it goes on with "
+    "its own plan, the points that are there, and today's time limits"
+)
+
+
+def guessed(made: Plan, settings: Settings) -> RunState:
+    """For a run without a state.json: how it can have been asked for, as its plan shows it."""
+    arm = made.arms[0].arm.name if len(made.arms) == 1 else ""
+    conc = sorted({planned.point.asked for one in made.arms for planned in one.points})
+    return state(made, settings, arm=arm, conc=conc)
+
+
+def typed(state: RunState, *, inventory: str = "", limit: Sequence[str] = ()) -> str:
+    """The line that asks for the same as a run was asked for, with the files of today."""
+    words = ["invoke", "sweep", "--config", state.key, *(["--arm", state.arm] if state.arm else [])]
+    words += ["--conc", ",".join(map(str, state.conc))] if state.conc else []
+    words += ["--limit", ",".join(limit)] if limit else []
+    words += ["--inventory", inventory] if inventory else []
+    return shlex.join([*words, *["--trial"] * state.trial, *["--fail-fast"] * state.fail_fast])
 
 
 # --- who drives it --------------------------------------------------------------------------------------------------
@@ -140,8 +163,11 @@ def heading(made: Plan, folder: RunFolder, rerun: Rerun) -> str:
     return f"resumed: {left} of {counted(made.points, 'point')} to run"
 
 
-def drifted(made: Plan, today: Callable[[], Plan]) -> str:
-    """A line where the files of today, or this version of fleet, would make another plan; "" if they would not."""
+def drifted(made: Plan, today: Callable[[], Plan], anew: str) -> str:
+    """A line where the files of today, or this version of fleet, would make another plan; "" if they would not.
+
+    anew: what runs today's.
+    """
     ours = f"the run goes on with its own plan {made.hash6}"
     if not plans.same(made):
         return f"this version of fleet starts containers otherwise than the run's did; {ours}"
@@ -151,7 +177,7 @@ def drifted(made: Plan, today: Callable[[], Plan]) -> str:
         return f"today's files do not make a plan ({shown(error.head.partition(chr(10))[0])}); {ours}"
     if now.hash == made.hash:
         return ""
-    return f"today's files make another plan, {now.hash6}; {ours}; to run today's: invoke sweep --config {made.key}"
+    return f"today's files make another plan, {now.hash6}; {ours}; to run today's: {anew}"
 
 
 def other_limits(found: RunState, settings: Settings) -> str:

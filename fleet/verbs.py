@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -18,7 +18,7 @@ from typing import get_args
 from fleet import difference, resumes, ui
 from fleet import plan as plans
 from fleet.docker import Container
-from fleet.errors import FleetError, HostError, Interrupted, PlanError, PreflightError, UsageError, shown
+from fleet.errors import FleetError, HostError, Interrupted, NotKept, PlanError, PreflightError, UsageError, shown
 from fleet.hosts import route
 from fleet.hosts.base import Outcome
 from fleet.lab import image, packages
@@ -189,11 +189,12 @@ def sweep(
     if archive:
         spool.holding(archive, [one.arm.image for one in made.arms])
     store.usable(settings.results)
-    anew = _anew(settings, config, arm, conc, limit, trial=trial, fail_fast=fail_fast)
-    notice = "" if new else resumes.earlier(settings.results, made, anew)
+    state = resumes.state(made, settings, arm=arm, conc=conc, fail_fast=fail_fast)
+    wish = state.model_copy(update={"trial": trial})
+    anew = resumes.typed(wish, inventory=str(settings.inventory), limit=limit)
+    notice = "" if new else resumes.earlier(settings.results, made, f"{anew} --new")
     secrets = secret.gathered(made)
     folder = store.create(settings.results, config, made.hash, datetime.now(UTC))
-    state = resumes.state(made, settings, arm=arm, conc=conc, fail_fast=fail_fast)
     _describe(settings, folder, made)
     with (
         resumes.driven(folder, state) as drive,
@@ -204,24 +205,6 @@ def sweep(
         drive.code = _driven(settings, road(session, made, folder, fail_fast=fail_fast), json)
     _tell_results(folder, json)
     return drive.code
-
-
-def _anew(
-    settings: Settings,
-    config: str,
-    arm: str,
-    conc: Sequence[int],
-    limit: Sequence[str],
-    *,
-    trial: bool,
-    fail_fast: bool,
-) -> str:
-    """The line that starts a new run of the same wish, whatever earlier ones left."""
-    words = ["invoke", "sweep", "--config", config, *(["--arm", arm] if arm else [])]
-    words += ["--conc", ",".join(map(str, conc))] if conc else []
-    words += ["--limit", ",".join(limit)] if limit else []
-    words += ["--inventory", str(settings.inventory), *["--trial"] * trial, *["--fail-fast"] * fail_fast]
-    return shlex.join([*words, "--new"])
 
 
 def _resume(
@@ -242,9 +225,15 @@ def _resume(
         what = f"run {folder.name} is one of {made.key}, not of {shown(config)}"
         raise UsageError(what, hint=f"leave --config out: invoke sweep --resume {folder.name}")
     store.usable(settings.results)
-    state = folder.state() or resumes.state(made, settings)
+    known = folder.state()
+    state = known or resumes.guessed(made, settings)
     state = state.model_copy(update={"fail_fast": fail_fast or (state.fail_fast and not keep_going)})
-    notes = [resumes.drifted(made, lambda: _today(settings, made, state)), resumes.other_limits(state, settings)]
+    anew = resumes.typed(state, inventory=made.inventory.path, limit=_narrowed(made))
+    notes = [
+        "" if known else resumes.MISSING,
+        resumes.drifted(made, lambda: _today(settings, made, state), anew),
+        resumes.other_limits(state, settings),
+    ]
     settings = settings.model_copy(update={"timeouts": state.timeouts})
     secrets = secret.gathered(made)
     with (
@@ -265,6 +254,15 @@ def _today(settings: Settings, made: Plan, state: RunState) -> Plan:
     named = [host.name for host in made.inventory.hosts]
     inventory = load.limit(read_inventory(Path(made.inventory.path)), named)
     return _plan(settings, inventory, made.key, arm=state.arm, conc=state.conc, trial=state.trial)
+
+
+def _narrowed(made: Plan) -> list[str]:
+    """The hosts of a run that was to have less than the inventory of today has."""
+    named = [host.name for host in made.inventory.hosts]
+    with suppress(FleetError):
+        if {host.name for host in read_inventory(Path(made.inventory.path)).hosts} > set(named):
+            return named
+    return []
 
 
 def _driven(settings: Settings, road: Road, json: bool) -> int:
@@ -566,7 +564,8 @@ def down(settings: Settings, *, run: str = "", limit: Sequence[str] = (), config
     inventory, run = _inventory(settings, limit), _named(settings, run)
     if config:
         load.recipe(config, settings.recipes)
-    store.usable(settings.results, room=0)
+    _try_disk(settings)
+    refused: dict[str, Mapping[str, NotKept]] = {}
 
     me, others, touched = owner(), set[str](), set[str]()
 
@@ -595,13 +594,21 @@ def down(settings: Settings, *, run: str = "", limit: Sequence[str] = (), config
         for one in [leasing.live(nodes).get(chosen)] if chosen else []:
             if one and one.owner != me:
                 ui.say(f"run {shown(chosen)} of {shown(one.owner)} is live on {shown(one.host)}: it is stopped now")
-        answers = teardown.down(session, wanted, keep, run=chosen)
+        answers = teardown.down(session, wanted, keep, run=chosen, refused=refused)
+        again = shlex.join(["invoke", "down", *(["--run", chosen] if run else []), "--inventory", inventory.path])
+        stay = {host: teardown.unsaved(session.machine(host), kept, again) for host, kept in refused.items()}
         gone = leasing.over(session, nodes, touched | {chosen})
     for line in (*sorted(others), *gone):
         ui.say(line)
-    if run and not gone and not any(answers.values()):
+    if run and not gone and not stay and not any(answers.values()):
         raise UsageError(f"no container of run {shown(run)} on {', '.join(answers)}", hint="what runs there: invoke ps")
-    return _tell_removed(answers)
+    return _tell_removed(answers, stay)
+
+
+def _try_disk(settings: Settings) -> None:
+    """Raises UsageError for a results folder that is none. A disk that takes nothing is no reason not to clean up."""
+    with suppress(HostError):
+        store.usable(settings.results, room=0)
 
 
 def _keep(machine: Machine, container: Container, folder: Path) -> None:
@@ -637,7 +644,7 @@ def leases(settings: Settings, *, limit: Sequence[str] = (), json: bool = False)
 def reap(settings: Settings, *, limit: Sequence[str] = (), look: bool = False, json: bool = False) -> int | None:
     """3 if something could not be done on a host, else 0. look: tell what would be done, and do nothing."""
     inventory = _inventory(settings, limit)
-    store.usable(settings.results, room=0)
+    _try_disk(settings)
     aside = settings.results / f"reaped-{datetime.now(UTC):%Y%m%d-%H%M%S}"
 
     def keep(machine: Machine, container: Container) -> None:
@@ -658,15 +665,17 @@ def reap(settings: Settings, *, limit: Sequence[str] = (), look: bool = False, j
     return HostError.exit_code if found.errors else None
 
 
-def _tell_removed(answers: dict[str, list[str] | FleetError]) -> int | None:
-    code = None
+def _tell_removed(answers: dict[str, list[str] | FleetError], stay: Mapping[str, FleetError]) -> int | None:
+    """stay: by host, why containers of ours are still there, stopped."""
     for host, answer in answers.items():
         if isinstance(answer, FleetError):
             ui.complain(answer)
-            code = HostError.exit_code
-        else:
+        elif answer or host not in stay:
             ui.say(f"{host}: {', '.join(answer) or 'nothing of ours was there'}{' removed' if answer else ''}")
-    return code
+    for error in stay.values():
+        ui.complain(error)
+    failed = any(isinstance(answer, FleetError) for answer in answers.values())
+    return HostError.exit_code if stay or failed else None
 
 
 def execute(

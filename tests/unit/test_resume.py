@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import multiprocessing
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -19,12 +21,12 @@ from fleet.results.record import latest
 from fleet.results.report import superseded
 from fleet.results.state import Drive, Rerun, RunState
 from fleet.results.store import RunFolder
-from fleet.session import owner
+from fleet.session import Session, owner
 from fleet.settings import Settings, Timeouts
 from fleet.stages import road, sweep, watch
 from fleet.stages.deployment import Deployment
 from fleet.stages.road import Road
-from tests.world import RUN, Box, Node, World, a_plan
+from tests.world import ROOT, RUN, Box, Listener, Node, World, a_plan
 
 ME = Drive(begun="2026-12-01T10:00:00.000Z", pid=4711, machine="here", owner="ops@here")
 
@@ -311,15 +313,79 @@ def test_a_plan_comes_back_from_its_json_as_it_was() -> None:
 
 def test_files_of_today_that_would_plan_otherwise_are_told() -> None:
     made, other = a_plan(conc=(4,)), a_plan(conc=(8,))
-    assert resumes.drifted(made, lambda: made) == ""
-    assert f"today's files make another plan, {other.hash6}" in resumes.drifted(made, lambda: other)
+    assert resumes.drifted(made, lambda: made, "X") == ""
+    assert resumes.drifted(made, lambda: other, "invoke sweep --config KEY --conc 4") == (
+        f"today's files make another plan, {other.hash6}; the run goes on with its own plan {made.hash6}; "
+        "to run today's: invoke sweep --config KEY --conc 4"
+    )
 
     def no_plan() -> Plan:
         raise UsageError("no such file", where="recipes")
 
-    assert "today's files do not make a plan (recipes: no such file)" in resumes.drifted(made, no_plan)
+    assert "today's files do not make a plan (recipes: no such file)" in resumes.drifted(made, no_plan, "")
     older = made.model_copy(update={"hash": "0" * 64})
-    assert "this version of fleet starts containers otherwise" in resumes.drifted(older, lambda: made)
+    assert "this version of fleet starts containers otherwise" in resumes.drifted(older, lambda: made, "")
+
+
+def test_the_line_for_todays_files_has_all_words_of_the_run() -> None:
+    made = a_plan(conc=(4, 8))
+    state = resumes.state(made, Settings(), arm="1p1d-mtp3", conc=(4, 8), fail_fast=True)
+    state = state.model_copy(update={"trial": True})
+    assert resumes.typed(state, inventory="rack 1.yaml", limit=("a", "b")) == (
+        f"invoke sweep --config {made.key} --arm 1p1d-mtp3 --conc 4,8 --limit a,b --inventory 'rack 1.yaml' "
+        "--trial --fail-fast"
+    )
+    assert resumes.typed(resumes.state(made, Settings())) == f"invoke sweep --config {made.key}"
+
+
+class Reached(Exception):
+    pass
+
+
+def resumes_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, made: Plan, *, state: bool) -> list[str]:
+    """What `sweep --resume` tells before it goes on."""
+    folder = an_earlier(tmp_path, made, ended=True)
+    folder.write_text(folder.plan_json, plans.to_json(made))
+    if not state:
+        folder.state_json.unlink()
+    told = Listener()
+
+    @contextmanager
+    def session(*_: object, **__: object) -> Iterator[Session]:
+        yield Session(made.inventory, {}, Settings(), told)
+
+    def reached(*_: object) -> int:
+        raise Reached
+
+    monkeypatch.setattr(verbs, "_session", session)
+    monkeypatch.setattr(verbs, "_driven", reached)
+    with pytest.raises(Reached):
+        verbs.sweep(Settings(results=tmp_path, recipes=(ROOT / "recipes")), resume=folder.name)
+    return told.lines[1:]
+
+
+def test_a_run_without_its_state_says_that_and_not_that_the_files_differ(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    made = a_plan(conc=(4,))
+    (told,) = resumes_with(tmp_path / "with", monkeypatch, made, state=True)
+    assert told.endswith(
+        f"to run today's: invoke sweep --config {made.key} --inventory inventories/example-mi355x.yaml"
+    ), "its state says that all of the config was asked for"
+    assert resumes_with(tmp_path / "without", monkeypatch, made, state=False) == [resumes.MISSING]
+    (folder,) = (tmp_path / "without").glob("2*")
+    kept = RunFolder(folder).state()
+    assert kept is not None
+    assert (kept.arm, kept.conc, len(kept.drives)) == ("1p1d-mtp3", (4,), 1)
+
+
+def test_a_run_of_some_hosts_goes_on_being_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    made = a_plan()
+    assert verbs._narrowed(made) == []
+    fewer = made.inventory.model_copy(update={"hosts": made.inventory.hosts[:2]})
+    assert verbs._narrowed(made.model_copy(update={"inventory": fewer})) == ["mi355x-01", "mi355x-02"]
 
 
 def test_time_limits_are_the_runs_own() -> None:
