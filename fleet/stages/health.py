@@ -8,7 +8,16 @@ from typing import Any
 
 from fleet import docker, probes
 from fleet.docker import Container
-from fleet.errors import CommandTimeout, FleetError, HostError, HostKeyError, LoginError, ServiceDied, Unreachable
+from fleet.errors import (
+    CommandTimeout,
+    FleetError,
+    HostError,
+    HostKeyError,
+    LoginError,
+    ServiceDied,
+    Unreachable,
+    shown,
+)
 from fleet.model.inventory import Host
 from fleet.model.service import Service
 from fleet.plan import ArmPlan, Plan
@@ -271,6 +280,8 @@ def _not_running(machine: Machine, container: Container) -> dict[str, str]:
             return {"ended": "done (exit 0)"}
         if _told_to_stop(machine, container):
             return {"ended": "stopped (exit 0)"}
+    if container.state == "paused":
+        return {"fault": f"{container.status}; for whoever paused it: docker unpause {shown(container.name)}"}
     return {"fault": container.status}
 
 

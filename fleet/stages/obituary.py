@@ -53,10 +53,10 @@ def _consequences(deaths: Sequence[Death], fatal: dict[str, Said]) -> Iterator[S
     for name in dict.fromkeys([*ended, *fatal]):
         death, said = ended.get(name), fatal.get(name)
         if said:
-            end = f"died ({death.cause}): " if death else ""
+            end = f"{death.end}: " if death else ""
             yield Said(said.service, said.time, _cut(end + said.text, CONSEQUENCE_WIDTH))
         elif death:
-            yield Said(death.service, death.ended, f"died ({death.cause})")
+            yield Said(death.service, death.ended, death.end)
 
 
 def _fatal_lines(deployment: Deployment) -> list[Said]:

@@ -101,18 +101,14 @@ class PointRunner:
 
     def run(self) -> Record:
         started = datetime.now(UTC)
-        before = watch.meanwhile(self.deployment, lambda: counters.settled(self.deployment))
+        before: dict[str, Counters] = {}
         try:
-            start(self.labelled, [self.client])
-            self.deployment.vigil.loaded = True
-            load = self._load(before)
-        except KeyboardInterrupt:
-            self._keep(self._record(started, before, {}, Load(None, "interrupted")))
-            raise
+            before = watch.meanwhile(self.deployment, lambda: counters.settled(self.deployment))
+            watch.alive(self.deployment)
         except FleetError as problem:
-            load = self._not_started(problem)
-        finally:
-            self.deployment.vigil.loaded = False
+            load = Load(None, one_line(problem.head), error=problem)
+        else:
+            load = self._loaded(started, before)
         load, after = self._settled(load)
         record = self._record(started, before, after, load)
         self._keep(record)
@@ -122,6 +118,19 @@ class PointRunner:
         if load.error:
             raise load.error
         return record
+
+    def _loaded(self, started: datetime, before: dict[str, Counters]) -> Load:
+        try:
+            start(self.labelled, [self.client])
+            self.deployment.vigil.loaded = True
+            return self._load(before)
+        except KeyboardInterrupt:
+            self._keep(self._record(started, before, {}, Load(None, "interrupted")))
+            raise
+        except FleetError as problem:
+            return self._not_started(problem)
+        finally:
+            self.deployment.vigil.loaded = False
 
     def _settled(self, load: Load) -> tuple[Load, dict[str, Counters]]:
         """The counters after the load; what dies meanwhile ends the arm, once the record is written."""
@@ -177,6 +186,9 @@ class PointRunner:
         self._router()
         if state is None:
             raise FleetError("its container is gone", where=spoken(self.client))
+        if state.status == watch.PAUSED:
+            self.machine.docker(["docker", "unpause", self.name], check=False)  # one that is paused cannot be stopped
+            raise FleetError(f"{spoken(self.client)} is paused: by whom?  docker events --filter event=pause")
         if not state.running and state.status not in ("created", "restarting"):
             return state.exit_code
         metrics = counters.glance(self.deployment)

@@ -29,6 +29,13 @@ TICK = 0.1
 
 STARVED = "a process of it was killed, out of memory; its container runs on"
 
+PAUSED = "paused"
+
+AWAKE = (
+    "somebody paused it: waking it (docker unpause CONTAINER) is theirs to do; who it was:  "
+    "docker events --since 1h --until 0s --filter event=pause  on that host"
+)
+
 DYING = 1.0
 """Seconds in which a container may end of that: docker tells of the memory first."""
 
@@ -45,7 +52,12 @@ class Death:
     ended: datetime | None = None
 
     def __str__(self) -> str:
-        return f"{spoken(self.service)} died ({self.cause})"
+        return f"{spoken(self.service)} {self.end}"
+
+    @property
+    def end(self) -> str:
+        """In words, behind the service's name: one that is paused may be woken again by whoever paused it."""
+        return f"is {PAUSED}" if self.cause == PAUSED else f"died ({self.cause})"
 
     @property
     def order(self) -> datetime:
@@ -58,7 +70,8 @@ class Deaths(ServiceDied):
 
     def __init__(self, deaths: Sequence[Death], *, where: str = "") -> None:
         self.deaths = tuple(sorted(deaths, key=lambda death: death.order))
-        super().__init__(str(self.deaths[0]), where=where)
+        paused = self.deaths[0].cause == PAUSED
+        super().__init__(str(self.deaths[0]), where=where, hint=AWAKE if paused else "")
 
 
 class HostLost(ServiceDied):
@@ -200,7 +213,7 @@ def _death(machine: Machine, deployment: Deployment, service: Service) -> Death:
         return _gone(machine, deployment, service)
     (state,) = states
     if state.status == "paused":
-        return Death(service, "paused")
+        return Death(service, PAUSED)
     return Death(service, state.cause, deployment.moment(machine.name, state.finished))
 
 

@@ -86,7 +86,7 @@ def containers() -> Iterator[Cell]:
     stages = ("ready", "mid-point", "between points")
     yield from ends("container killed", 4, DECODE + r"died \(exit 137: killed\)", *stages, promise=death)
     yield from passes("container killed", "teardown")
-    yield from ends("container paused", 4, DECODE + r"died \(paused\)", *stages, promise=death)
+    yield from ends("container paused", 4, DECODE + r"is paused", *stages, promise=death)
     yield from passes("container paused", "teardown")
     memory = DECODE + r"died \(exit 137: killed, out of memory\)"
     yield from ends("container out of memory", 4, memory, *stages, promise=death)

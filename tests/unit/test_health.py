@@ -230,6 +230,14 @@ def test_the_verdict_counts_hosts_and_services(world: World, up: Deployment) -> 
     assert verdict() == "1 of 2 hosts healthy; 1 of 4 services still starting (exit 3)"
 
 
+def test_a_paused_service_is_called_so_with_what_wakes_it(tmp_path: Path) -> None:
+    world = World()
+    world.running(tmp_path)
+    world.box("decode0").state = "paused"
+    (bad,) = [one for one in health(world.session, world.plan).services if one.fault]
+    assert bad.fault == f"Up 2 minutes (Paused); for whoever paused it: docker unpause {world.box('decode0').name}"
+
+
 @pytest.mark.parametrize(
     ("words", "seconds"),
     [

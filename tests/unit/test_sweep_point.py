@@ -164,6 +164,47 @@ def test_a_death_stops_the_load_and_is_recorded_then_raised(world: World, up: De
     ]
 
 
+def test_a_death_before_the_load_is_recorded_too(world: World, up: Deployment) -> None:
+    world.nodes["mi355x-02"].boxes.pop(world.box("decode0").name)
+    with pytest.raises(ServiceDied) as told:
+        run(up)
+    death = "decode 0 on mi355x-02 died (its container is gone)"
+    assert (told.value.head, told.value.exit_code) == (f"conc 4 stopped: {death}", 4)
+    (record,) = up.folder.records()
+    assert (record.state, record.verdict.valid, record.raw) == ("incomplete", False, None)
+    assert record.verdict.reasons[0] == f"client: stopped: {death}"
+    assert world.told.records == [record]
+    assert client_node(world).asked("docker (run|stop|rm) ") == []
+
+
+def test_a_server_that_is_paused_ends_the_load_and_is_called_so(world: World, up: Deployment) -> None:
+    def paused(path: str, body: object) -> None:
+        if client_node(world).asked("docker run .*client"):
+            world.box("client").looks = 1000
+            world.box("decode0").state = "paused"
+
+    world.handlers["decode0"] = paused
+    with pytest.raises(ServiceDied, match="conc 4 stopped: decode 0 on mi355x-02 is paused\nsomebody paused it"):
+        run(up)
+    (record,) = up.folder.records()
+    assert record.verdict.reasons[0] == "client: stopped: decode 0 on mi355x-02 is paused"
+
+
+def test_a_client_that_is_paused_ends_its_point_at_once_and_not_the_run(world: World, up: Deployment) -> None:
+    def paused(path: str, body: object) -> None:
+        if client_node(world).asked("docker run .*client"):
+            world.box("client").state = "paused"
+            world.handlers.clear()
+
+    world.client_ends = lambda node, box: None  # type: ignore[method-assign,assignment]
+    world.handlers["decode0"] = paused
+    record = run(up)
+    assert record.state == "incomplete"
+    assert record.verdict.reasons[0] == (
+        "client: stopped: client on mi355x-01 is paused: by whom?  docker events --filter event=pause"
+    )
+
+
 def test_a_client_that_fails_because_a_service_died_is_a_death(world: World, up: Deployment) -> None:
     usual = world.client_ends
 

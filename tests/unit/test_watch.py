@@ -57,7 +57,14 @@ def test_a_container_that_ended_is_a_death_whatever_its_code(
 
 def test_a_paused_container_does_not_serve(world: World, up: Deployment) -> None:
     world.box("prefill0").state = "paused"
-    assert why(up) == "prefill 0 on mi355x-01 died (paused)"
+    with pytest.raises(ServiceDied) as told:
+        watch.alive(up)
+    assert told.value.what == "prefill 0 on mi355x-01 is paused"
+    assert told.value.hint == (
+        "somebody paused it: waking it (docker unpause CONTAINER) is theirs to do; who it was:  "
+        "docker events --since 1h --until 0s --filter event=pause  on that host"
+    )
+    assert told.value.exit_code == 4
 
 
 def test_a_container_that_is_gone_is_a_death(world: World, up: Deployment) -> None:
