@@ -165,7 +165,10 @@ def sweep(
     json: bool = False,
 ) -> int | None:
     if fail_fast and keep_going:
-        raise UsageError("--fail-fast and --keep-going exclude each other", hint="--keep-going is the default")
+        whose = ["--resume", shown(resume)] if resume else ["--config", shown(config) or "KEY"]
+        again = shlex.join(["invoke", "sweep", *whose])
+        hint = f"to go on after an invalid point (the default): {again}\nto stop at the first: {again} --fail-fast"
+        raise UsageError("--fail-fast and --keep-going exclude each other", hint=hint)
     if wait and steal:
         raise UsageError("--wait and --steal exclude each other", hint="see who has the nodes: invoke leases")
     if allow_drift and not resume:
@@ -720,7 +723,7 @@ def cp(settings: Settings, *, source: str, target: str, limit: Sequence[str] = (
     try:
         data, mode = path.read_bytes(), path.stat().st_mode & 0o7777
     except OSError as error:
-        raise UsageError(f"--source {shown(source)}: {error.strerror}") from None
+        raise UsageError(f"--source {shown(source)}: {error.strerror}", hint=_ls(path)) from None
     with _session(settings, _inventory(settings, limit)) as session:
         answers = everyone.put(session, data, whole, mode=mode)
     for host, answer in answers.items():
@@ -736,11 +739,18 @@ def _source(word: str) -> Path:
         raise UsageError("cp needs a file", hint="type: invoke cp --source FILE --target /PATH")
     path = Path(word).expanduser()
     if not os.path.isfile(path):
-        why = "a folder; pack it first: tar -cf FOLDER.tar FOLDER" if os.path.isdir(path) else "no such file"
-        raise UsageError(f"--source {shown(word)}: {why}")
+        if os.path.isdir(path):
+            packed = shlex.join(["tar", "-cf", f"{shown(path.name or 'folder')}.tar", shown(word)])
+            raise UsageError(f"--source {shown(word)}: a folder", hint=f"pack it first: {packed}")
+        why = "no plain file" if os.path.lexists(path) else "no such file"
+        raise UsageError(f"--source {shown(word)}: {why}", hint=_ls(path if os.path.lexists(path) else path.parent))
     if path.stat().st_size > MOST_BYTES:
         raise UsageError(f"--source {shown(word)}: more than 1 GiB", hint="for large files: rsync")
     return path
+
+
+def _ls(path: Path) -> str:
+    return f"look:  {shlex.join(['ls', '-l', '--', shown(path)])}"
 
 
 def _target(source: str, word: str) -> str:

@@ -259,6 +259,10 @@ VERBS: Mapping[str, Verb] = {
 }
 
 
+def _typed(verb: str) -> str:
+    return f"type: python -m fleet.lab {verb} NODE {VERBS[verb].arguments}".rstrip()
+
+
 def act(bench: Bench, verb: str, arguments: Sequence[str]) -> None:
     """Bring a fault about, or end it, and keep the node's list of faults right. Raises UsageError on a wrong word."""
     if verb not in VERBS:
@@ -267,13 +271,18 @@ def act(bench: Bench, verb: str, arguments: Sequence[str]) -> None:
     wanted = known.arguments.split()
     least = sum(not word.startswith("[") for word in wanted)
     if not least <= len(arguments) <= len(wanted):
-        raise UsageError(f"{verb} takes {known.arguments or 'no arguments'}, not: {' '.join(arguments) or 'nothing'}")
+        raise UsageError(
+            f"{verb} takes {known.arguments or 'no arguments'}, not: {' '.join(arguments) or 'nothing'}",
+            hint=_typed(verb),
+        )
     if not known.ends:  # on record before it is done: an interrupted fault is healed like any other
         bench.node.note(" ".join([verb, *arguments]), on=True)
     try:
         known.act(bench, *arguments)
     except ValueError:
-        raise UsageError(f"{verb} {known.arguments}: a number expected, not: {' '.join(arguments)}") from None
+        raise UsageError(
+            f"{verb} {known.arguments}: a number expected, not: {' '.join(arguments)}", hint=_typed(verb)
+        ) from None
     if known.ends:
         bench.node.note(known.ends, on=False)
 

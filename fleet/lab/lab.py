@@ -143,7 +143,7 @@ class Lab:
         Raises UsageError, or LabError when this machine cannot have a lab or a node does not come up.
         """
         if not 1 <= nodes <= MOST_NODES:
-            raise UsageError(f"a lab has 1 to {MOST_NODES} nodes, not {nodes}")
+            raise UsageError(f"a lab has 1 to {MOST_NODES} nodes, not {nodes}", hint="type: invoke lab.up --nodes 3")
         require()
         with self._locked(say):
             if self.record is None:

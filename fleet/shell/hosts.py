@@ -87,7 +87,9 @@ def _seconds(timeout: float | str, default: float) -> float:
     try:
         return duration(timeout)
     except ValueError as error:
-        raise UsageError(f"timeout {errors.shown(repr(timeout))}: {error}") from None
+        raise UsageError(
+            f"timeout {errors.shown(repr(timeout))}: {error}", hint="type: timeout=90, or timeout='5m'"
+        ) from None
 
 
 def _command(command: object) -> str:

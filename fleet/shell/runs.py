@@ -108,7 +108,8 @@ class Results:
             wanted = at(self.names, wanted, "results")
         if not isinstance(wanted, str):
             raise UsageError(
-                f"results[{errors.shown(repr(wanted))}]: a run's name, the beginning of it, or its place expected"
+                f"results[{errors.shown(repr(wanted))}]: a run's name, the beginning of it, or its place expected",
+                hint="type: results.latest, or results[-1]",
             )
         return Run(store.open(self._root(), wanted))
 

@@ -47,4 +47,6 @@ def said(answers: Iterable[object]) -> list[str]:
 def at(found: Sequence[T], place: int, what: str) -> T:
     if -len(found) <= place < len(found):
         return found[place]
-    raise UsageError(f"no {what}[{place}]: there {'is' if len(found) == 1 else 'are'} {len(found)}")
+    there = f"there {'is' if len(found) == 1 else 'are'} {len(found)}"
+    hint = f"the last one: {what}[-1]" if found else ""
+    raise UsageError(f"no {what}[{place}]: {there}", hint=hint)

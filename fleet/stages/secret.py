@@ -12,13 +12,19 @@ from fleet.errors import FleetError, UsageError, shown
 from fleet.hosts.base import quoted
 from fleet.hosts.local import Local
 from fleet.plan import Plan
-from fleet.secret import COMMAND, ENVIRONMENT, Secrets, parsed, words
+from fleet.secret import ENVIRONMENT, Secrets, parsed, words
 from fleet.session import Machine
 from fleet.stages.deployment import Deployment
 from fleet.words import counted
 
+NOT_FOUND = 127
+
 COMMAND_SECONDS = 60.0
 """For a local command that prints a value: somebody may have to type a passphrase."""
+
+HERE = "in your environment"
+
+KEPT_BACK = "what it said is kept back, it may hold the value"
 
 _BYTES = ("utf-8", "surrogateescape")
 
@@ -39,7 +45,7 @@ def gathered(plan: Plan, environment: Mapping[bytes, bytes] = os.environb) -> Se
             found.setdefault(host, {})[name] = known[at]
     if missing:
         what = "\n".join([f"{counted(len(missing), 'secret')} of {plan.key} cannot be had", *_lines(missing)])
-        raise UsageError(what, hint=_hint(missing))
+        raise UsageError(what, hint=_hint(missing, plan.inventory.path))
     return Secrets(found)
 
 
@@ -58,33 +64,38 @@ def _lines(missing: Mapping[str, str]) -> list[str]:
     return [f"  {name}: {why}" for name, why in missing.items()]
 
 
-def _hint(missing: Mapping[str, str]) -> str:
-    name = next((name for name, why in missing.items() if why.startswith("not set")), "")
-    line = f"\ntype: read -rs {name} && export {name}   (nothing of it shows)" if name else ""
-    return f"nothing was started{line}"
+def _hint(missing: Mapping[str, str], inventory: str) -> str:
+    unset = [name for name, why in missing.items() if why.endswith(HERE)]
+    lines = [f"type: read -rs {name} && export {name}   (nothing of it shows)" for name in unset]
+    if silent := [name for name, why in missing.items() if why.endswith(KEPT_BACK)]:
+        whose = f"the command of {', '.join(silent)} as {inventory} has it"
+        lines.append(f"to see what it says: {whose}, with >/dev/null behind it")
+    return "\n".join(["nothing was started", *lines])
 
 
 def _environment(name: str, environment: Mapping[bytes, bytes]) -> bytes:
     value = environment.get(name.encode())
     if not value:
-        raise ValueError("empty in your environment" if value == b"" else "not set in your environment")
+        raise ValueError(f"{'empty' if value == b'' else 'not set'} {HERE}")
     return value
 
 
 def _printed(name: str, source: str) -> bytes:
-    """What a command prints, without the ends of lines behind it. What it printed is in no message."""
+    """What a command prints, without the ends of lines behind it. Nothing that it printed, and none of its words but
+    the first, is in a message."""
     argv = words(source)
-    told = shown(source.removeprefix(COMMAND))
+    told = shown(argv[0])
     try:
         outcome = Local().run(argv, timeout=COMMAND_SECONDS, check=False)
     except FleetError:
         raise ValueError(f"{told} did not end within {COMMAND_SECONDS:g} s") from None
     value = outcome.stdout.rstrip(b"\r\n")
+    if outcome.code == NOT_FOUND:
+        raise ValueError(f"{told} ended with code {outcome.code} (no such command?); {KEPT_BACK}")
     if not outcome.ok:
-        said = shown(outcome.err.strip().rpartition("\n")[2])
-        raise ValueError(f"{told} ended with code {outcome.code}" + (f": {said}" if said else ""))
+        raise ValueError(f"{told} ended with code {outcome.code}; {KEPT_BACK}")
     if not value or b"\0" in value:
-        raise ValueError(f"{told} printed {'a NUL byte' if value else 'nothing'}")
+        raise ValueError(f"{told} printed {'a NUL byte' if value else 'nothing'}; {KEPT_BACK}")
     return value
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,6 +28,21 @@ def said() -> Iterator[tuple[str, str, list[str]]]:
             for verb, flags in pattern.findall(path.read_text()):
                 if verb.partition(".")[0] not in NOT_VERBS:
                     yield str(path.relative_to(ROOT)), verb, re.findall(r"--[a-z-]+", flags)
+
+
+def without_hint() -> Iterator[str]:
+    for path in sorted((ROOT / "fleet").rglob("*.py")):
+        calls = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
+        for call in calls:
+            named = [keyword.arg for keyword in call.keywords]
+            if getattr(call.func, "id", "") == "UsageError" and "hint" not in named:
+                yield f"{path.relative_to(ROOT)}: {ast.unparse(call.args[0])}"
+
+
+def test_a_wrong_word_is_answered_with_what_to_type() -> None:
+    """Of arguments in the console the message itself says which value is expected."""
+    found = [one for one in without_hint() if not one.startswith("fleet/shell/calls.py")]
+    assert found == []
 
 
 def flags_of(verb: str) -> set[str]:

@@ -509,6 +509,7 @@ def test_a_run_that_ended_with_points_missing_is_a_notice(tmp_path: Path, world:
         ({"resume": "latest", "arm": "x", "trial": True}, "--arm, --trial cannot be given with --resume"),
         ({"resume": "latest", "conc": (4,)}, "--conc cannot be given with --resume"),
         ({"resume": "latest"}, "no run yet"),
+        ({"fail_fast": True, "keep_going": True}, "--fail-fast and --keep-going exclude each other"),
     ],
 )
 def test_words_that_do_not_go_together(tmp_path: Path, words: dict[str, object], what: str) -> None:
@@ -516,6 +517,20 @@ def test_words_that_do_not_go_together(tmp_path: Path, words: dict[str, object],
     with pytest.raises(UsageError) as told:
         verbs.sweep(settings, **{"config": "", **words})  # type: ignore[arg-type]
     assert told.value.what.startswith(what)
+    assert told.value.hint
+
+
+@pytest.mark.parametrize(
+    ("words", "again"),
+    [({"config": "k"}, "invoke sweep --config k"), ({"resume": "2026"}, "invoke sweep --resume 2026")],
+)
+def test_both_of_fail_fast_and_keep_going(words: dict[str, str], again: str) -> None:
+    with pytest.raises(UsageError) as told:
+        verbs.sweep(Settings(), fail_fast=True, keep_going=True, **words)  # type: ignore[arg-type]
+    assert told.value.hint.splitlines() == [
+        f"to go on after an invalid point (the default): {again}",
+        f"to stop at the first: {again} --fail-fast",
+    ]
 
 
 def test_a_config_that_is_not_the_runs_and_a_damaged_plan(tmp_path: Path) -> None:
