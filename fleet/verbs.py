@@ -236,6 +236,7 @@ def _resume(
         "" if known else resumes.MISSING,
         resumes.drifted(made, lambda: _today(settings, made, state), anew),
         resumes.other_limits(state, settings),
+        *folder.oddities(),
     ]
     settings = settings.model_copy(update={"timeouts": state.timeouts})
     secrets = secret.gathered(made)
@@ -311,6 +312,8 @@ def _tell_results(folder: RunFolder, json: bool) -> None:
         ui.as_json([record.model_dump(mode="json") for record in latest(records)])
         return
     ui.results(records)
+    for line in folder.oddities():
+        ui.say(line)
     ui.say(f"results: {near(folder.path)}\nsummary: {near(folder.summary_text)}")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Literal
@@ -144,23 +144,38 @@ class Record(Model):
 
 @dataclass(frozen=True)
 class Points:
-    """What a points.jsonl holds. `torn` is a last line whose writing was cut off, set aside; None if there is none."""
+    """What a points.jsonl holds. `torn` is a last line whose writing was cut off, set aside; None if there is none.
+
+    foreign: a line of text for each record that is set aside because it is not one of the run's.
+    """
 
     records: tuple[Record, ...]
     torn: str | None = None
+    foreign: tuple[str, ...] = ()
 
 
-def read(text: str, where: str = "points.jsonl") -> Points:
-    """Parse a points.jsonl. Only the last line may be torn; any other unreadable line raises UsageError."""
+def anybody(record: Record) -> str:
+    return ""
+
+
+def read(text: str, where: str = "points.jsonl", *, stranger: Callable[[Record], str] = anybody) -> Points:
+    """Parse a points.jsonl. Only the last line may be torn; any other unreadable line raises UsageError.
+
+    stranger: why a record is not one of this run; "" for those that are.
+    """
     complete, _, tail = text.rpartition("\n")
     lines = complete.split("\n") if complete else []
-    records = [_parse(line, f"{where}:{number}") for number, line in enumerate(lines, 1) if line.strip()]
-    if not tail:
-        return Points(tuple(records))
-    try:
-        return Points((*records, Record.from_line(tail)))
-    except ValueError:
-        return Points(tuple(records), tail)
+    numbered = [(number, _parse(line, f"{where}:{number}")) for number, line in enumerate(lines, 1) if line.strip()]
+    torn = None
+    if tail:
+        try:
+            numbered.append((len(lines) + 1, Record.from_line(tail)))
+        except ValueError:
+            torn = tail
+    whys = {number: why for number, record in numbered if (why := stranger(record))}
+    own = tuple(record for number, record in numbered if number not in whys)
+    aside = tuple(f"points.jsonl:{number} is set aside and counts for nothing: {why}" for number, why in whys.items())
+    return Points(own, torn, aside)
 
 
 def _parse(line: str, where: str) -> Record:

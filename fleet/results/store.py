@@ -15,10 +15,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
 from fleet.errors import FleetError, HostError, LeaseHeld, NotKept, UsageError, cited, shown
+from fleet.model.arm import Point
 from fleet.model.near import nearest
 from fleet.model.seat import Seat
 from fleet.results import lock
@@ -194,7 +196,32 @@ class RunFolder:
                 text = self.points.read_text(encoding="utf-8", errors="replace")
             except FileNotFoundError:
                 return lines.Points(())
-        return lines.read(text, where=str(self.points))
+        return lines.read(text, where=str(self.points), stranger=self._stranger)
+
+    def _stranger(self, record: Record) -> str:
+        """Why a record is not one of this run, as far as its plan can be read."""
+        plan = _planned(self.plan_json)
+        if plan is None:
+            return ""
+        if record.run != self.name:
+            return f"a record of run {shown(record.run)}"
+        if record.plan != plan.hash:
+            return f"a record of plan {shown(record.plan[:6])}, the run's is {plan.hash[:6]}"
+        return "" if record.point in plan.points else f"the plan has no point {shown(record.point)}"
+
+    def oddities(self) -> list[str]:
+        """What is strange about the run's records and files, a line each."""
+        found = self.read()
+        told = list(found.foreign)
+        for one in lines.latest(found.records):
+            gone = [path for path in (one.raw, one.agg) if path and not (self.path / path).is_file()]
+            told += [f"{shown(path)} is missing, which the record of {shown(one.point)} names" for path in gone]
+        raw = len(list((self.path / "raw").glob("*.json")))
+        if raw and not self.points.exists():
+            told.append(
+                f"points.jsonl is missing: no point counts as run, whatever raw/ holds ({counted(raw, 'file')})"
+            )
+        return told
 
     def records(self) -> tuple[Record, ...]:
         return self.read().records
@@ -225,7 +252,7 @@ class RunFolder:
     def driven(self) -> bool:
         """Whether a process holds the run now."""
         try:
-            descriptor = os.open(self.path / LOCK, os.O_RDONLY | os.O_CLOEXEC)
+            descriptor = os.open(self.path / LOCK, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         except OSError:
             return False
         try:
@@ -290,6 +317,29 @@ class RunFolder:
         earlier = torn.read_bytes() if torn.exists() else b""
         replace(torn, earlier + tail + b"\n")
         os.ftruncate(descriptor, len(kept) + 1 if kept else 0)
+
+
+@dataclass(frozen=True)
+class _Planned:
+    """Of a run's plan: its hash, and what its points are called."""
+
+    hash: str
+    points: frozenset[str]
+
+
+def _planned(path: Path) -> _Planned | None:
+    """None where there is no plan, or none that can be read."""
+    try:
+        return _parsed_plan(path, path.stat().st_mtime_ns)
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        return None
+
+
+@lru_cache(maxsize=16)
+def _parsed_plan(path: Path, written: int) -> _Planned:
+    told = json.loads(path.read_text())
+    points = [Point.model_validate_json(json.dumps(one["point"])) for arm in told["arms"] for one in arm["points"]]
+    return _Planned(str(told["hash"]), frozenset(point.id for point in points))
 
 
 def create(root: Path, key: str, plan_hash: str, now: datetime) -> RunFolder:

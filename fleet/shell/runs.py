@@ -68,7 +68,7 @@ class Run(Named):
             records = self.records
         except FleetError as error:
             return f"run {self.name}\n{error}"
-        return "\n".join([f"run {self.name}", *self._lines(records), f"in {self.path}"])
+        return "\n".join([f"run {self.name}", *self._lines(records), *self._folder.oddities(), f"in {self.path}"])
 
     def _lines(self, records: Sequence[Record]) -> Iterator[str]:
         if not records:

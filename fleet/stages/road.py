@@ -353,6 +353,7 @@ class Road:
                 *(f"deviates from the public recipe: {line}" for line in self.plan.deviations),
                 *(f"{arm.arm.name}: not run: {why}" for arm in self.plan.arms for why in arm.dropped),
                 *map(str, self.lock.drifts),
+                *self.folder.oddities(),
                 *self.notes,
                 *filter(None, (self.next,)),
             ),

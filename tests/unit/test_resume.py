@@ -380,6 +380,26 @@ def test_a_run_without_its_state_says_that_and_not_that_the_files_differ(
     assert (kept.arm, kept.conc, len(kept.drives)) == ("1p1d-mtp3", (4,), 1)
 
 
+def test_a_foreign_record_does_not_keep_a_run_from_being_valid_and_is_told(tmp_path: Path, world: World) -> None:
+    folder = folder_of(tmp_path)
+    folder.write_text(folder.plan_json, plans.to_json(world.plan))
+    assert Road(world.session, world.plan, folder).go() == 0
+    first = folder.records()[0]
+    folder.append_record(first.model_copy(update={"point": "1p1d-mtp3-c9999"}))
+    folder.raw(first.point).unlink()
+    assert resumed(world, folder).go() == 0
+    said = folder.summary_text.read_text()
+    assert "- points.jsonl:3 is set aside and counts for nothing: the plan has no point 1p1d-mtp3-c9999" in said
+    assert f"- raw/{first.point}.json is missing, which the record of {first.point} names" in said
+    assert len(json.loads(folder.summary_json.read_text())["results"]) == 2
+
+
+def test_what_is_strange_about_a_run_is_told_when_it_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr(RunFolder, "oddities", lambda self: ["points.jsonl:1 is set aside"])
+    assert resumes_with(tmp_path, monkeypatch, a_plan(), state=True)[-1] == "points.jsonl:1 is set aside"
+
+
 def test_a_run_of_some_hosts_goes_on_being_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     made = a_plan()

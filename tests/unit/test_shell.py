@@ -242,8 +242,9 @@ def test_runs_are_a_table_and_each_has_its_own(tmp_path: Path, names: Names) -> 
     assert repr(results) == f"no run yet in {tmp_path}"
     a_run(tmp_path, "20260101-000000-a-key-aaaaaa")
     run = a_run(tmp_path, "20260102-000000-a-key-bbbbbb", planned=3, points=2, valid=1, double=True, trial=True)
-    run.append_record(a_record(double=True))
-    run.append_record(invalid("requests: 3 of 4", point="1p1d-mtp3-c8", conc=8, asked=8, double=True))
+    no_files: dict[str, Any] = {"double": True, "raw": None, "agg": None}
+    run.append_record(a_record(**no_files))
+    run.append_record(invalid("requests: 3 of 4", point="1p1d-mtp3-c8", conc=8, asked=8, **no_files))
     assert repr(results).splitlines() == [
         "run                           valid",
         "20260101-000000-a-key-aaaaaa  -",

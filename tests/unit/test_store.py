@@ -9,9 +9,12 @@ from typing import Any
 
 import pytest
 
+from fleet import plan as plans
 from fleet.errors import FleetError, HostError, UsageError
 from fleet.results import store
+from fleet.results.record import Record
 from tests.judged import a_record
+from tests.world import a_plan
 
 NOW = datetime(2026, 11, 30, 21, 4, 5, tzinfo=UTC)
 
@@ -282,3 +285,66 @@ def test_not_a_number_is_not_written(folder: store.RunFolder) -> None:
 def test_a_runs_name_tells_its_key() -> None:
     assert store.is_of("20261130-210405-dsv4-atom-7f3a9c-2", "dsv4-atom")
     assert not store.is_of("20261130-210405-dsv4-atom-mtp-7f3a9c", "dsv4-atom")
+
+
+def planned(folder: store.RunFolder) -> Record:
+    """The folder gets a plan of one point; a record of it."""
+    made = a_plan(conc=(4,))
+    folder.write_text(folder.plan_json, plans.to_json(made))
+    return a_record(run=folder.name, plan=made.hash, point="1p1d-mtp3-c4", raw=None, agg=None)
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"run": "20261130-210405-k-abcdef"}, "a record of run 20261130-210405-k-abcdef"),
+        ({"plan": "ab" * 32}, "a record of plan ababab, the run's is {hash6}"),
+        ({"point": "1p1d-mtp3-c64"}, "the plan has no point 1p1d-mtp3-c64"),
+        ({"point": "x\n\x1b[31m"}, "the plan has no point x\\n\\x1b[31m"),
+    ],
+)
+def test_a_record_of_something_else_is_set_aside_and_named(
+    folder: store.RunFolder, change: dict[str, str], why: str
+) -> None:
+    mine = planned(folder)
+    for record in (mine.model_copy(update=change), mine, mine.model_copy(update=change)):
+        folder.append_record(record)
+    assert folder.records() == (mine,)
+    said = why.format(hash6=mine.plan[:6])
+    assert folder.oddities() == [f"points.jsonl:{line} is set aside and counts for nothing: {said}" for line in (1, 3)]
+
+
+def test_without_a_plan_that_can_be_read_no_record_is_a_strangers(folder: store.RunFolder) -> None:
+    mine = planned(folder).model_copy(update={"run": "another"})
+    folder.append_record(mine)
+    for text in ("{", "{}", '{"hash": 1, "arms": [{"points": [7]}]}'):
+        folder.plan_json.write_text(text)
+        os.utime(folder.plan_json, ns=(len(text), len(text)))
+        assert folder.records() == (mine,)
+    folder.plan_json.unlink()
+    assert (folder.records(), folder.oddities()) == ((mine,), [])
+
+
+def test_files_that_records_name_and_that_are_gone_are_named(folder: store.RunFolder) -> None:
+    mine = planned(folder).model_copy(update={"raw": "raw/1p1d-mtp3-c4.json", "agg": "agg/1p1d-mtp3-c4.json"})
+    folder.append_record(mine)
+    for path in ("raw", "agg"):
+        folder.write_text(folder.path / path / "1p1d-mtp3-c4.json", "{}")
+    assert folder.oddities() == []
+    folder.raw("1p1d-mtp3-c4").unlink()
+    folder.agg("1p1d-mtp3-c4").unlink()
+    assert folder.oddities() == [
+        f"{path}/1p1d-mtp3-c4.json is missing, which the record of 1p1d-mtp3-c4 names" for path in ("raw", "agg")
+    ]
+
+
+def test_results_without_their_records_are_told(folder: store.RunFolder) -> None:
+    folder.write_text(folder.raw("1p1d-mtp3-c4"), "{}")
+    folder.write_text(folder.raw("1p1d-mtp3-c8"), "{}")
+    assert folder.oddities() == ["points.jsonl is missing: no point counts as run, whatever raw/ holds (2 files)"]
+
+
+@pytest.mark.timeout(20)
+def test_a_lock_that_is_a_named_pipe_holds_nobody_up(folder: store.RunFolder) -> None:
+    os.mkfifo(folder.path / store.LOCK)
+    assert not folder.driven()
