@@ -69,6 +69,25 @@ def test_a_decode_killed_in_the_middle_of_a_point_ends_its_arm_and_the_next_one_
     desk.nothing_left()
 
 
+@pytest.mark.parametrize(("verb", "end"), [("rm", "died"), ("pause", "is paused")])
+def test_a_decode_that_goes_right_after_it_was_ready_leaves_the_record_of_the_first_point(
+    desk: Desk, verb: str, end: str
+) -> None:
+    small = desk.inventory(trial={"max_concurrency": 4, "prompts_per_concurrency": 8})
+    with desk.started(*desk.small(STP, inventory=small, conc="4")) as running:
+        running.until("ready in")
+        (decode,) = desk.containers("node2", "name=decode0")
+        desk.lab.docker("node2", [verb, *["-f"] * (verb == "rm"), decode], check=True)
+        said = running.end()
+    assert said.code == 4, said.all
+    assert f"decode 0 on node2 {end}" in said.out, said.all
+    assert ("somebody paused it" in said.out) == (verb == "pause")
+    (record,) = desk.run().records()
+    assert (record.state, record.valid) == ("incomplete", False)
+    assert f"decode 0 on node2 {end}" in record.verdict.reasons[0]
+    desk.nothing_left()
+
+
 def test_a_decode_out_of_memory_and_fail_fast(desk: Desk) -> None:
     words = both_arms(desk, node3=fail("oom-after=24"))
     said = desk.invoke(*words, "--fail-fast")
