@@ -49,6 +49,7 @@ FLAGS = {
     "wait": "wait until nobody else has the nodes, ^C leaves (default: exit 5 where somebody has)",
     "tar": "an image archive here, as docker save writes it, for hosts that lack the image (default: from a host)",
     "allow_strangers": "start though others hold GPU memory there; the summary tells (default: a reason not to start)",
+    "full_hash": "compare model files by every byte, not by samples (default: full_hash of invoke.yaml)",
     "steal": "take the nodes: who has them is stopped and keeps finished points (default: exit 5 where somebody has)",
     "allow_drift": "with --resume: go on though a tag names another image than then; it is noted (default: exit 3)",
     "look": "tell what would be done and do nothing (default: off)",
@@ -108,6 +109,7 @@ def sweep(
     allow_strangers: bool = False,
     allow_drift: bool = False,
     tar: str = "",
+    full_hash: bool = False,
     json: bool = False,
 ) -> int | None:
     """From a config key to a run folder of judged results: the whole chain."""
@@ -130,6 +132,7 @@ def sweep(
         allow_strangers=allow_strangers,
         allow_drift=allow_drift,
         tar=tar,
+        full_hash=full_hash,
         json=json,
     )
 
@@ -241,6 +244,18 @@ def verify_image(
     from fleet import verbs
 
     return verbs.verify_image(settings(c, inventory), config=config, arm=arm, limit=words(limit), json=json)
+
+
+@verb(but(**{"from": "the host whose model is right (default: the one that has it whole)"}), many=["limit"])
+def model(
+    c: Any, config: str = "", limit: Many = None, from_: str = "", full_hash: bool = False, inventory: str = ""
+) -> int | None:
+    """Copy a config's model, peer to peer, to the hosts that lack files of it."""
+    from fleet import verbs
+
+    return verbs.stage_model(
+        settings(c, inventory), config=config, limit=words(limit), source=from_, full_hash=full_hash
+    )
 
 
 @verb(but(config=f"{KEY}: for verbs that are given none (default: none)"))
@@ -374,7 +389,7 @@ def _group(name: str, tasks: dict[str, Any], default: str | None = None) -> Coll
 DAY = {
     "look": ["health", "ps", "leases"],
     "plan": ["plan", "config.expand", "inventory.check", "inventory.add"],
-    "run": ["stage.image", "verify-image", "sweep"],
+    "run": ["stage.image", "stage.model", "verify-image", "sweep"],
     "watch": ["logs", "shell"],
     "fix": ["exec", "cp", "down", "reap", "trust"],
     "lab": ["lab.install", "lab.up", "lab.status", "lab.down"],
@@ -397,7 +412,7 @@ ns = Collection(
     verify_image,
     shell,
     completion,
-    _group("stage", {"image": image}, default="image"),
+    _group("stage", {"image": image, "model": model}, default="image"),
     _group("inventory", {"add": add, "check": check_inventory}),
     _group("config", {"expand": expand}),
     _group("lab", {"install": install, "up": up, "down": lab_down, "status": status}),

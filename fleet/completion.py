@@ -154,7 +154,7 @@ def names_of(flag: str, here: Settings, verb: str) -> list[str]:
 
         found = runs(here.results)
         return [LATEST, *found] if found else []
-    if flag in ("--limit", "--host", "--group", "--runner"):
+    if flag in ("--limit", "--host", "--group", "--runner") or (flag, verb) == ("--from", "stage.model"):
         from fleet.model.roster import inventory
 
         hosts = inventory(Path(here.inventory)).hosts
@@ -162,7 +162,9 @@ def names_of(flag: str, here: Settings, verb: str) -> list[str]:
         if flag == "--runner":
             return list(dict.fromkeys(label for host in hosts for label in host.runners))
         names = [host.name for host in hosts]
-        return {"--limit": [*names, *groups, *_last_failed(here)], "--host": names, "--group": groups}[flag]
+        return {"--limit": [*names, *groups, *_last_failed(here)], "--host": names, "--from": names, "--group": groups}[
+            flag
+        ]
     fixed = {"--evals": ["default", "none", "only", "all"], "--rerun": ["failed", "incomplete", "all"]}
     fixed |= {"--shell": list(SCRIPTS)}
     return fixed.get(flag, [])

@@ -68,13 +68,17 @@ class Timeouts(Model):
 
 
 class Settings(Model):
-    """Paths as one would type them where one stands; in invoke.yaml they are relative to the project's folder."""
+    """Paths as one would type them where one stands; in invoke.yaml they are relative to the project's folder.
+
+    full_hash: models are compared by every byte, not by samples.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=False)
 
     inventory: Place = Path("inventories/lab.yaml")
     recipes: Place = Path("recipes")
     results: Place = Path("results")
+    full_hash: bool = False
     timeouts: Timeouts = Timeouts()
 
 
@@ -105,6 +109,7 @@ def read(
         inventory=Path(inventory).expanduser() if inventory else near(root / settings.inventory),
         recipes=near(root / settings.recipes),
         results=near(root / settings.results),
+        full_hash=settings.full_hash,
         timeouts=settings.timeouts,
     )
 

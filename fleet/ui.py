@@ -31,6 +31,7 @@ from fleet.model.inventory import Host
 from fleet.model.placement import remedy
 from fleet.progress import Progress
 from fleet.results import report
+from fleet.results.pace import spoken
 from fleet.results.record import Record
 from fleet.stages import everyone
 from fleet.stages import health as healths
@@ -655,9 +656,10 @@ class Tape:
 
 def transfer(done: int, total: int, rate: float) -> str:
     """Bytes under way: how many of how many, how many a second, and how long it still takes."""
-    of = f"{done / 1e6:.0f} of {total / 1e6:.0f} MB" if total else f"{done / 1e6:.0f} MB"
+    unit, name = (1e9, "GB") if max(done, total) >= 1e10 else (1e6, "MB")
+    of = f"{done / unit:.0f} of {total / unit:.0f} {name}" if total else f"{done / unit:.0f} {name}"
     speed = f"  {rate / 1e6:.1f} MB/s" if rate else ""
-    left = f"  {max(0, total - done) / rate:.0f} s left" if rate and total else ""
+    left = f"  {spoken(max(0, total - done) / rate)} left" if rate and total else ""
     return f"{of}{speed}{left}"
 
 

@@ -42,6 +42,7 @@ from fleet.stages import collect, everyone, prove, reaper, secret, spool, teardo
 from fleet.stages import follow as follows
 from fleet.stages import health as healths
 from fleet.stages import lease as leasing
+from fleet.stages import model as models
 from fleet.stages import stage as stages
 from fleet.stages.monitor import Monitor
 from fleet.stages.road import Road
@@ -162,8 +163,10 @@ def sweep(
     allow_strangers: bool = False,
     allow_drift: bool = False,
     tar: str = "",
+    full_hash: bool = False,
     json: bool = False,
 ) -> int | None:
+    settings = settings.model_copy(update={"full_hash": full_hash or settings.full_hash})
     if fail_fast and keep_going:
         whose = ["--resume", shown(resume)] if resume else ["--config", shown(config) or "KEY"]
         again = shlex.join(["invoke", "sweep", *whose])
@@ -832,6 +835,32 @@ def verify_image(
     for error in filter(None, (*found.faults, verify.fault(made, found))):
         ui.complain(error)
     return None if found.well else HostError.exit_code
+
+
+def stage_model(
+    settings: Settings, *, config: str, limit: Sequence[str] = (), source: str = "", full_hash: bool = False
+) -> int | None:
+    """3 if a host does not have the model in the end. source: a host of the inventory, whether or not limit has it."""
+    recipe = load.recipe(config, settings.recipes)
+    chosen = _inventory(settings, limit)
+    targets = tuple(host for host in chosen.hosts if recipe.config.runner in host.runners)
+    if not targets:
+        what = f"no host of {chosen.path} answers to runner {shown(recipe.config.runner)} of {config}"
+        raise UsageError(what, hint="see which hosts there are: invoke inventory.check")
+    first = _inventory(settings, [source], flag="--from").hosts if source else ()
+    if len(first) > 1:
+        raise UsageError(f"--from {shown(source)}: one host expected, it means {counted(len(first), 'host')}")
+    hosts = (*first, *(host for host in targets if host not in first))
+    words = ["invoke", "stage.model", "--config", config, *(["--from", source] if source else [])]
+    words += [*(["--limit", ",".join(limit)] if limit else []), "--inventory", chosen.path]
+    words += ["--full-hash"] * full_hash
+    with _session(settings, chosen.model_copy(update={"hosts": hosts})) as session:
+        wanted = first[0].name if first else ""
+        full = full_hash or settings.full_hash
+        done = models.copy(session, recipe.model_basename, source=wanted, full=full, again=shlex.join(words))
+    for error in done.failed.values():
+        ui.complain(error)
+    return HostError.exit_code if done.failed else None
 
 
 def expand(

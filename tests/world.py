@@ -55,6 +55,7 @@ class Listener(Silent):
         self.lines: list[str] = []
         self.hosts: list[tuple[str, str, str, bool]] = []
         self.records: list[Record] = []
+        self.moves: list[tuple[str, str, int, int, float]] = []
         self.cleared = 0
 
     def line(self, text: str) -> None:
@@ -62,6 +63,9 @@ class Listener(Silent):
 
     def host(self, stage: str, host: str, text: str, *, done: bool = False) -> None:
         self.hosts.append((stage, host, text, done))
+
+    def moved(self, stage: str, host: str, done: int, total: int, rate: float) -> None:
+        self.moves.append((stage, host, done, total, rate))
 
     def record(self, record: Record) -> None:
         self.records.append(record)
@@ -161,6 +165,7 @@ class Node:
         self.gpus = IDLE
         self.gpu_holders = ""
         self.files = "config.json\t10\nmodel-1.safetensors\t1000\n"
+        self.contents: dict[str, str] = {}
         self.missing = ""
         self.first: list[Any] = []
         self.lacks: set[str] = set()
@@ -197,11 +202,20 @@ class Node:
             return "\n".join(self.folders)
         if argv[3:4] == ["fleet-lease"]:
             return self.lease(argv)
+        if argv[3:4] == ["fleet-weights"]:
+            return self.survey()
         return self._probe(argv)
 
     def lease(self, argv: list[str]) -> Any:
         """The real script, in a folder of this node."""
         return LOCAL.run([f"{self.leases.name}/lease" if word == FOLDER else word for word in argv], check=False)
+
+    def survey(self) -> Any:
+        """What the script would say of `files`; contents: hashes of some of them."""
+        rows = [line.split("\t") for line in self.files.splitlines()]
+        listing = "".join(f"f\0{name}\0{size}\0009.0\0009.0\0001:{n}\0\0" for n, (name, size) in enumerate(rows))
+        told = "".join(f"h 1:{n} {self.contents.get(name, f'{name}-{size}')}\n" for n, (name, size) in enumerate(rows))
+        return f"{listing}=\0{told}.\n" if rows else 44
 
     def _probe(self, argv: list[str]) -> Any:
         line = " ".join(argv)

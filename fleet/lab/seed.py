@@ -167,9 +167,9 @@ def model() -> list[Entry]:
     return [
         Entry("/srv", None, 0o755),
         Entry("/srv/fleet", None, 0o1777),
-        Entry("/srv/models", None, 0o755),
-        Entry(weights.FOLDER, None, 0o755),
-        *(Entry(f"{weights.FOLDER}/{name}", data) for name, data in weights.files().items()),
+        Entry("/srv/models", None, 0o755, USERS["ops"]),
+        Entry(weights.FOLDER, None, 0o755, USERS["ops"]),
+        *(Entry(f"{weights.FOLDER}/{name}", data, owner=USERS["ops"]) for name, data in weights.files().items()),
     ]
 
 

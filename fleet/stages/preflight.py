@@ -5,10 +5,11 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 
 from fleet import docker, probes, proof
+from fleet.checkpoint import Checkpoint
 from fleet.docker import Container, Image, container_name
 from fleet.errors import FleetError, LeaseHeld, PreflightError, shown
 from fleet.model.inventory import Host
@@ -16,6 +17,7 @@ from fleet.model.service import Service
 from fleet.plan import Plan
 from fleet.probes import Gpu, Holder, Listing
 from fleet.session import Machine, Session, owner
+from fleet.stages import weights
 from fleet.stages.launch import image_on
 
 CLOCK_LIMIT = 1.0
@@ -30,7 +32,10 @@ REACH_SECONDS = 3
 
 @dataclass(frozen=True)
 class Findings:
-    """One host as it was found. None: it could not be found out. `seconds`: one short command, connection open."""
+    """One host as it was found. None: it could not be found out. `seconds`: one short command, connection open.
+
+    models: their files by name and size; weights: by content too, which only a preflight asks.
+    """
 
     seconds: float
     docker: str = ""
@@ -41,6 +46,7 @@ class Findings:
     missing_devices: tuple[str, ...] | None = ()
     gpus: tuple[Gpu, ...] = ()
     models: dict[str, Listing | None] = field(default_factory=dict)
+    weights: dict[str, Checkpoint | None] = field(default_factory=dict)
     images: dict[str, Image | None] = field(default_factory=dict)
     containers: tuple[Container, ...] = ()
     facts: dict[str, str] = field(default_factory=dict)
@@ -127,7 +133,7 @@ def find(machine: Machine, want: Needs) -> Findings:
         sudo=bool(prefix),
         clock_offset_s=offset,
         ports=ports,
-        disk=_disk(machine, root, host.scratch),
+        disk=free(machine, root, host.scratch),
         missing_devices=machine.probe(probes.missing(*devices(host))) if devices(host) else (),
         gpus=gpus,
         gpu_holders=_gpu_holders(machine) if probes.not_idle(gpus, 0) else (),
@@ -150,7 +156,7 @@ def clock(machine: Machine, *, timeout: float = 0) -> tuple[float | None, float]
     return None if read is None else probes.clock_offset(read, began, done)[0], done - began
 
 
-def _disk(machine: Machine, *paths: str) -> dict[str, int]:
+def free(machine: Machine, *paths: str) -> dict[str, int]:
     """Free bytes where each path is, or will be once it is made."""
     lineages = {path: [path, *map(str, PurePosixPath(path).parents)] for path in paths}
     free = machine.probe(probes.disk(*dict.fromkeys(one for lineage in lineages.values() for one in lineage)))
@@ -187,7 +193,7 @@ def reasons(
     own: str = "",
     beside_strangers: bool = False,
 ) -> list[str]:
-    """Every reason not to start, host by host, then what must be the same everywhere."""
+    """Every reason not to start, host by host, then the images, which must be the same everywhere."""
     wanted, by_name = needs(plan), {host.name: host for host in hosts}
     told: list[str] = []
     good: dict[str, Findings] = {}
@@ -205,10 +211,6 @@ def reasons(
                 beside_strangers=beside_strangers,
             )
             told += [f"{name}: {why}" for why in whys]
-    for model in dict.fromkeys(name for need in wanted.values() for name in need.models):
-        listings = {name: finding.models[model] for name, finding in good.items() if model in finding.models}
-        if why := probes.differing(listings):
-            told.append(f"model {model}: {why}")
     for tag in dict.fromkeys(tag for need in wanted.values() for tag in need.images):
         told += _image_reasons(tag, good, all_asked=len(good) == len(found))
     return told
@@ -294,6 +296,16 @@ def _held(found: dict[str, Findings], own: str) -> list[str]:
     return told
 
 
+def weigh(session: Session, plan: Plan, good: dict[str, Findings]) -> tuple[dict[str, Findings], list[weights.Reason]]:
+    """The findings with the models' folders in them, and what is wrong with these."""
+    wanted = {name: need.models for name, need in needs(plan).items() if name in good}
+    found = weights.everywhere(session, wanted, full=session.settings.full_hash)
+    failed = [weights.Reason(str(one), (host,)) for host, one in found.items() if isinstance(one, FleetError)]
+    models = {host: one for host, one in found.items() if not isinstance(one, FleetError)}
+    told = weights.refused(weights.by_model(models), plan.key, plan.inventory.path)
+    return {name: replace(one, weights=models.get(name, {})) for name, one in good.items()}, [*failed, *told]
+
+
 def unreachable_peers(session: Session, plan: Plan) -> list[str]:
     """Which host cannot reach which peer on which port. Refused is fine: nothing listens yet, nothing is in between."""
     wanted = needs(plan)
@@ -331,14 +343,18 @@ def preflight(session: Session, plan: Plan, *, own: str = "", beside_strangers: 
         hint = f"see it: invoke ps --inventory {inventory}   ·   if it is dead: invoke reap --inventory {inventory}"
         raise LeaseHeld("\n".join(held), hint=hint)
     told = reasons(plan, session.inventory.hosts, found, own=own, beside_strangers=beside_strangers)
+    good, apart = weigh(session, plan, good)
+    told += [one.text.replace("\n", "\n  ") for one in apart]
     if len(good) == len(found):
         told += unreachable_peers(session, plan)
     if told:
-        raise PreflightError(told, hosts=[name for name in found if _about(name, found[name], told)])
+        about = {host for one in apart for host in one.hosts}
+        raise PreflightError(told, hosts=[name for name in found if name in about or _about(name, found[name], told)])
     for name, finding in good.items():
         strange = f"; strangers: {', '.join(finding.strangers)}" if finding.strangers else ""
         strange += f"; allowed: {why}" if beside_strangers and (why := held_gpus(finding)) else ""
-        session.progress.host("preflight", name, f"ok ({finding.seconds * 1000:.0f} ms){strange}", done=True)
+        same = "".join(f"; {weights.told(model, one)}" for model, one in finding.weights.items() if one)
+        session.progress.host("preflight", name, f"ok ({finding.seconds * 1000:.0f} ms){same}{strange}", done=True)
     return good
 
 

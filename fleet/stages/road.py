@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from fleet import docker, probes
+from fleet.checkpoint import Checkpoint
 from fleet.docker import Image
-from fleet.errors import FleetError, Interrupted, NotKept, NotReady, ServiceDied
+from fleet.errors import FleetError, HostError, Interrupted, NotKept, NotReady, ServiceDied
 from fleet.plan import ArmPlan, Plan, PlannedPoint
 from fleet.results import record as records
 from fleet.results import report
@@ -21,7 +22,7 @@ from fleet.results.record import Record
 from fleet.results.state import Rerun, to_run
 from fleet.results.store import RunFolder
 from fleet.session import Machine, Session
-from fleet.stages import adopt, launch, obituary, prove, spool
+from fleet.stages import adopt, launch, obituary, prove, spool, weights
 from fleet.stages import lease as leases
 from fleet.stages.collect import client_log, collect
 from fleet.stages.deployment import Deployment
@@ -122,6 +123,7 @@ class Road:
         found = preflight(self.session, self.plan, own=own, beside_strangers=self.beside_strangers)
         self._unmoved(prove.seen(found))
         self.facts["hosts"] = _told(found)
+        self._weights(found)
         if self.beside_strangers:
             shared = {host: held_gpus(one) for host, one in found.items() if not one.ours}
             self.notes += [f"{host} was shared: {why}" for host, why in shared.items() if why]
@@ -151,6 +153,14 @@ class Road:
         self.lock = self.lock.with_image(tag, found.images, found.seconds)
         self.folder.write_lock(self.lock)
         return found.images
+
+    def _weights(self, found: dict[str, Findings]) -> None:
+        """Raises HostError where they are not those that the run began with: its points would not be of one model."""
+        then, now = self.facts.get("weights", {}), weights.facts(weights.by_model(_weighed(found)))
+        if why := weights.changed(then, now):
+            hint = f"its points are kept; to start anew: invoke sweep --config {self.plan.key} --new"
+            raise HostError("\n".join(why), where=self.folder.name, hint=hint)
+        self.facts["weights"] = {**now, **then}
 
     def _leftovers(self) -> None:
         """Of a run that goes on: adopt what serves the arm that is next, clear away the rest."""
@@ -416,6 +426,10 @@ def _told(findings: dict[str, Findings]) -> dict[str, Any]:
         }
         for host, finding in findings.items()
     }
+
+
+def _weighed(findings: dict[str, Findings]) -> dict[str, dict[str, Checkpoint | None]]:
+    return {host: finding.weights for host, finding in findings.items()}
 
 
 def _image_facts(images: dict[str, Image]) -> dict[str, Any]:

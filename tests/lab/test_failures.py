@@ -233,10 +233,13 @@ def test_all_reasons_not_to_start_are_told_at_once(desk: Desk) -> None:
             inside(node, ["rm", "-rf", f"{model}.away"])
             desk.lab.heal(node)
     refused(desk, said)
-    assert "preflight: 3 reasons not to start" in said.err
+    assert "preflight: 4 reasons not to start" in said.err
     assert "node1: port 8010 (prefill0) is taken; who: ss -ltnp 'sport = :8010'" in said.err
+    assert "model DeepSeek-V4-Pro: missing or empty on node2\n" in said.err
     assert re.search(
-        r"model DeepSeek-V4-Pro: missing or empty on node2; node1: 4 files, .*; node3: 4 files, ", said.err
+        r"model DeepSeek-V4-Pro: config.json: \d+ bytes on node1; \d+ bytes on node3\n"
+        rf" +if that of node1 is the right one: invoke stage.model --config {STP} --from node1 --limit node2,node3 ",
+        said.err,
     )
     assert f"image {TAG}: on none of node1, node2, node3; type: docker pull {TAG} on one of them" in said.err
 

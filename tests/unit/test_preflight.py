@@ -6,12 +6,14 @@ from collections.abc import Callable
 
 import pytest
 
+from fleet.checkpoint import Checkpoint, fingerprint
 from fleet.errors import CommandTimeout, LeaseHeld, PreflightError, Unreachable
 from fleet.session import owner
 from fleet.stages.preflight import needs, preflight
-from tests.world import GB, IDLE, IMAGE_ID, Box, Node, World, a_plan
+from tests.world import GB, IDLE, IMAGE_ID, KEY, Box, Node, World, a_plan
 
 FIRST, SECOND = "mi355x-01", "mi355x-02"
+COPY = f"invoke stage.model --config {KEY} --from {FIRST} --limit {SECOND} --inventory inventories/example-mi355x.yaml"
 SHARED = "; if it may be shared: sweep --allow-strangers"
 
 
@@ -72,7 +74,7 @@ def put(**values: object) -> Callable[[Node], None]:
         (put(gpus=""), f"{SECOND}: 0 GPUs found, 8 in the inventory"),
         (put(free={"/": 500_000_000}), f"{SECOND}: 0.5 GB free at /data/fleet, 1.1 GB are needed"),
         (put(free={}), f"{SECOND}: the free space at /data/fleet cannot be found out"),
-        (put(files=""), f"model DeepSeek-V4-Pro: missing or empty on {SECOND}"),
+        (put(files=""), f"model DeepSeek-V4-Pro: missing or empty on {SECOND}\n      copy it from {FIRST}: {COPY}"),
         (silent((["docker", "ps"], CommandTimeout("no answer", where=SECOND, hint="try:  ssh"))),
          f"{SECOND}: no answer\n  try:  ssh"),
         (silent((lambda argv: True, Unreachable("connection refused", where=SECOND))), f"{SECOND}: connection refused"),
@@ -111,10 +113,39 @@ def test_all_reasons_are_told_at_once() -> None:
 
 def test_models_that_differ_are_named_with_their_hosts() -> None:
     world = World()
-    world.nodes[SECOND].files += "model-2.safetensors\t7\n"
-    (reason,) = why(world)
-    assert reason.startswith("model DeepSeek-V4-Pro: mi355x-01: 2 files, 1010 bytes, ")
-    assert "; mi355x-02: 3 files, 1017 bytes, " in reason
+    world.nodes[SECOND].files = "config.json\t12\nmodel-1.safetensors\t1000\nmodel-2.safetensors\t7\n"
+    world.nodes[SECOND].contents = {"model-1.safetensors": "5e1f" * 16}
+    config, one, two = why(world)
+    assert config == f"model DeepSeek-V4-Pro: config.json: 10 bytes on {FIRST}; 12 bytes on {SECOND}"
+    assert one == (
+        "model DeepSeek-V4-Pro: model-1.safetensors: "
+        f"1000 bytes of content model-1. on {FIRST}; 1000 bytes of content 5e1f5e1f on {SECOND}"
+    )
+    assert two == (
+        f"model DeepSeek-V4-Pro: model-2.safetensors: missing on {FIRST}; 7 bytes on {SECOND}\n"
+        f"      if that of {FIRST} is the right one: {COPY}"
+    )
+
+
+def test_what_is_told_of_models_that_are_the_same() -> None:
+    world = World()
+    found = preflight(world.session, world.plan)
+    assert {one[2].partition("; ")[2] for one in world.told.hosts} == {
+        "DeepSeek-V4-Pro: 2 files, 1.0 kB, the same (sampled)"
+    }
+    assert all(fingerprint(one.weights["DeepSeek-V4-Pro"] or Checkpoint()).size == 1010 for one in found.values())
+
+
+def test_a_folder_that_cannot_be_read_is_a_reason_of_its_host() -> None:
+    world = World()
+    world.nodes[SECOND].first = [("fleet-weights", (45, "", "find: './private': Permission denied\n"))]
+    with pytest.raises(PreflightError) as told:
+        preflight(world.session, world.plan)
+    assert told.value.reasons == (
+        f"{SECOND}: model DeepSeek-V4-Pro: it cannot be read: find: './private': Permission denied\n"
+        f"  try:  ssh {SECOND} ls -lL /data/models/DeepSeek-V4-Pro",
+    )
+    assert told.value.hosts == (SECOND,)
 
 
 def test_an_image_that_nobody_has_is_a_reason_one_that_a_host_has_is_not() -> None:

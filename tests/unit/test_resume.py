@@ -600,3 +600,24 @@ def test_labels_that_fleet_never_gives_are_left_alone(
     world.nodes["mi355x-01"].boxes["stray"] = stray
     assert resumed(world, folder).go() == 0
     assert list(boxes(world)) == ["stray"]
+
+
+def test_weights_that_changed_since_the_run_began_are_refused_and_its_points_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(a_plan("1p1d-mtp3", (4, 8)))
+    folder = folder_of(tmp_path)
+    killed(world, folder, monkeypatch, load=8)
+    (before,) = folder.read_facts()["weights"].values()
+    assert (before["files"], before["size"], before["hosts"]) == (2, 1010, ["mi355x-01", "mi355x-02"])
+    for node in world.nodes.values():
+        node.contents = {"model-1.safetensors": "5e1f" * 16}
+    with pytest.raises(HostError) as told:
+        resumed(world, folder).go()
+    assert told.value.head.startswith(f"{RUN}: model DeepSeek-V4-Pro was 2 files, 1010 bytes, {before['digest']} when ")
+    assert told.value.hint.startswith("its points are kept; to start anew: invoke sweep --config dsv4-fp4")
+    assert (told.value.exit_code, len(folder.records())) == (3, 1)
+    for node in world.nodes.values():
+        node.contents = {}
+    assert resumed(world, folder).go() == 0
+    assert folder.read_facts()["weights"]["DeepSeek-V4-Pro"] == before

@@ -73,11 +73,11 @@ def test_containers_have_the_nodes_cgroup(tmp_path: Path) -> None:
     assert engine["bridge"] == "none"
 
 
-def test_scratch_is_everyones_and_the_model_is_roots(tmp_path: Path) -> None:
+def test_scratch_is_everyones_and_the_model_is_of_ops(tmp_path: Path) -> None:
     files = unpacked(tmp_path)
     assert files["/srv/fleet"][0].mode == 0o1777
     config, text = files["/srv/models/DeepSeek-V4-Pro/config.json"]
-    assert (config.mode, config.uid) == (0o644, 0)
+    assert (config.mode, config.uid) == (0o644, 7700)
     assert "not a model" in json.loads(text)["fleet_lab_double"]
 
 

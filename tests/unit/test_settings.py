@@ -77,7 +77,7 @@ def test_variables_that_cannot_take_effect_are_told_all_at_once() -> None:
     }
     with pytest.raises(FileFaults) as told:
         read({}, Path("/project"), variables=given)
-    paths = [f"INVOKE_FLEET_{name}" for name in ("INVENTORY", "RECIPES", "RESULTS")]
+    paths = [f"INVOKE_FLEET_{name}" for name in ("INVENTORY", "RECIPES", "RESULTS", "FULL_HASH")]
     timeouts = [f"INVOKE_FLEET_TIMEOUTS_{name.upper()}" for name in Timeouts.model_fields]
     assert str(told.value).splitlines() == [
         "environment: 5 faults",

@@ -56,6 +56,7 @@ def test_plain_tells_of_a_transfer_now_and_then(monkeypatch: pytest.MonkeyPatch)
 def test_a_transfer_in_words() -> None:
     assert ui.transfer(3_000_000, 37_000_000, 0) == "3 of 37 MB"
     assert ui.transfer(3_000_000, 0, 1e6) == "3 MB  1.0 MB/s"
+    assert ui.transfer(612 * 10**9, 900 * 10**9, 480e6) == "612 of 900 GB  480.0 MB/s  10 m 0 s left"
     assert ui.meter(5, 10) == "██████░░░░░░  "
     assert ui.meter(50, 10) == "████████████  "
     assert ui.meter(5, 0) == ""
