@@ -849,7 +849,8 @@ def stage_model(
         raise UsageError(what, hint="see which hosts there are: invoke inventory.check")
     first = _inventory(settings, [source], flag="--from").hosts if source else ()
     if len(first) > 1:
-        raise UsageError(f"--from {shown(source)}: one host expected, it means {counted(len(first), 'host')}")
+        what = f"--from {shown(source)}: one host expected, it means {counted(len(first), 'host')}"
+        raise UsageError(what, hint=f"one of them: --from {first[0].name}")
     hosts = (*first, *(host for host in targets if host not in first))
     words = ["invoke", "stage.model", "--config", config, *(["--from", source] if source else [])]
     words += [*(["--limit", ",".join(limit)] if limit else []), "--inventory", chosen.path]
