@@ -19,7 +19,7 @@ from typing import TypeVar
 from fleet.errors import LabError, UsageError
 from fleet.lab import faults, packages, process
 from fleet.lab.command import Completed, attempt, run
-from fleet.lab.network import Network, choose, routed
+from fleet.lab.network import HERE, Network, choose, routed
 from fleet.lab.node import SEED, Node, NodeStatus, free_loops, remove_cgroups
 from fleet.lab.seed import Identity, Keys, known_hosts, seed
 from fleet.words import counted
@@ -232,6 +232,7 @@ class Lab:
     def _mend(self, names: Sequence[str], say: Say) -> None:
         network = self.network
         network.make_switch()
+        network.unrate(HERE)
         for name in names:
             network.make_cable(name, number(name), self._node(name).pid)
         self._each(lambda node: self._revive(node, say), names)
@@ -310,6 +311,17 @@ class Lab:
         require()
         self.node(node)
         faults.heal(self._bench(node))
+
+    def cap(self, mbit: float) -> None:
+        """Cap all cables, this machine's too, at `mbit` (10^6 bit/s) in each direction, until `uncap` or `up`."""
+        for name in self.nodes():
+            self.fault("rate", name, f"{mbit:g}")
+        self.network.rate(HERE, f"{mbit:g}")
+
+    def uncap(self) -> None:
+        for name in self.nodes():
+            self.fault("unrate", name)
+        self.network.unrate(HERE)
 
     def _bench(self, name: str) -> faults.Bench:
         node, network = self._node(name), self.network

@@ -19,6 +19,7 @@ from fleet.lab.command import attempt, launch, run
 
 NETNS = Path("/run/netns")
 SPACES = ("10.77", "10.78", "172.29", "192.168")
+HERE = "host"  # this machine's port of the switch: no node has that name
 
 
 class Network:
@@ -98,17 +99,23 @@ class Network:
         run(["ip", "-n", self.switch, "link", "set", node, "up" if up else "down"])
 
     def ends(self, node: str) -> tuple[tuple[str, str], tuple[str, str]]:
-        """Namespace and interface of both ends: what leaves each is what the cable carries that way."""
-        return (self.namespace(node), "eth0"), (self.switch, node)
+        """Namespace ("": this machine's) and interface of both ends: what leaves each is what the cable carries so."""
+        return ("", self.uplink) if node == HERE else (self.namespace(node), "eth0"), (self.switch, node)
 
     def rate(self, node: str, mbit: str) -> None:
+        """Cap a cable in each direction; HERE is this machine's."""
         for space, end in self.ends(node):
             shape = ["tbf", "rate", f"{mbit}mbit", "burst", "128kb", "latency", "50ms"]
-            run(["tc", "-n", space, "qdisc", "replace", "dev", end, "root", *shape])
+            run([*_tc(space), "qdisc", "replace", "dev", end, "root", *shape])
 
     def unrate(self, node: str) -> None:
         for space, end in self.ends(node):
-            attempt(["tc", "-n", space, "qdisc", "del", "dev", end, "root"])
+            attempt([*_tc(space), "qdisc", "del", "dev", end, "root"])
+
+    def carried(self, node: str) -> tuple[int, int]:
+        """Bytes that a capped cable has carried from the node and to it, the frames' headers with them."""
+        out, back = (_sent(space, end) for space, end in self.ends(node))
+        return out, back
 
     def delay(self, node: str, ms: str, folder: Path) -> None:
         """Put a delay line (delay.py) between the node's port and the switch."""
@@ -158,6 +165,16 @@ def forget(name: str) -> None:
     if not attempt(["ip", "netns", "del", name]):
         attempt(["umount", "-l", str(NETNS / name)])
         (NETNS / name).unlink(missing_ok=True)
+
+
+def _tc(space: str) -> list[str]:
+    return ["tc", *(["-n", space] if space else [])]
+
+
+def _sent(space: str, end: str) -> int:
+    """Of the queue that caps this end: the interface's own counter takes 64 KB of segments for one frame."""
+    queues = json.loads(run([*_tc(space), "-s", "-j", "qdisc", "show", "dev", end]).out)
+    return sum(int(queue["bytes"]) for queue in queues if queue["kind"] == "tbf")
 
 
 def link_names(space: str) -> set[str]:

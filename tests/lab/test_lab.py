@@ -22,7 +22,7 @@ import pytest
 from fleet.errors import LabError, UsageError
 from fleet.lab import process, weights
 from fleet.lab.lab import Lab, mounts_under
-from fleet.lab.network import is_namespace
+from fleet.lab.network import HERE, is_namespace
 from fleet.lab.node import loops
 
 pytestmark = pytest.mark.lab
@@ -256,6 +256,35 @@ def test_a_capped_wire(lab: Lab, healed: Fault) -> None:
     started = time.monotonic()
     assert len(said(lab, "node2", "head -c 3000000 /dev/zero | tr '\\0' a")) == 3_000_000
     assert time.monotonic() - started > 3_000_000 * 8 / 16e6 * 0.8
+
+
+def test_all_wires_are_capped_and_count_what_they_carry(lab: Lab) -> None:
+    lab.cap(16)
+    try:
+        lab.fault("unrate", "node1")  # between here and node1 only this machine's end is left
+        takes, gives = ["cat >/dev/null"], ["head -c 3000000 /dev/zero"]
+        assert [carried(lab, "node1", HERE, argv) for argv in (takes, gives)] == [(True, False), (False, True)]
+        assert [row.faults for row in lab.status()[1:3]] == [("rate 16",), ("rate 16",)]
+        lab.fault("unrate", "node2")
+        argv = ["head -c 3000000 /dev/zero | ssh -o BatchMode=yes node3 'cat >/dev/null'"]
+        assert carried(lab, "node2", "node3", argv) == (False, True)
+    finally:
+        lab.uncap()
+    assert [row.faults for row in lab.status()] == [(), (), ()]
+    assert carried(lab, "node1", HERE, gives) == (False, False), "nothing is counted where nothing is capped"
+
+
+def carried(lab: Lab, node: str, wire: str, argv: list[str]) -> tuple[bool, bool]:
+    """Run a command that moves 3 MB: whether so much left and reached the wire's machine, and as slow as 16 Mbit."""
+    before, started = lab.network.carried(wire), time.monotonic()
+    line = ["/usr/bin/ssh", "-F", str(lab.ssh_config), node, *argv]
+    fed = bytes(3_000_000 if argv == ["cat >/dev/null"] else 0)
+    subprocess.run(line, input=fed, stdout=subprocess.DEVNULL, check=True, timeout=30)
+    took = time.monotonic() - started
+    counted = [after - earlier for after, earlier in zip(lab.network.carried(wire), before, strict=True)]
+    much = tuple(3_000_000 < count < 3_000_000 * 1.1 for count in counted)
+    assert not any(much) or took > 3_000_000 * 8 / 16e6 * 0.8, f"faster than the cap: {took:.2f} s"
+    return much[0], much[1]
 
 
 def test_a_long_wire(lab: Lab, healed: Fault) -> None:
