@@ -54,6 +54,10 @@ bench: install ## measure fleet itself: invoke --list, fan-out (docs/bench.md)
 	@code=0; $(VENV)/bin/python tests/bench/list.py || code=$$?; \
 	if [ "$$(id -u)" = 0 ]; then $(VENV)/bin/python tests/bench/fanout.py || code=$$?; else echo "the fan-out needs root"; fi; exit $$code
 
+.PHONY: bench-staging
+bench-staging: install ## an image to eight nodes in a lab of its own: fleet, star, registry, the wire (root, ten minutes)
+	@$(VENV)/bin/python tests/bench/staging.py
+
 .PHONY: lab-down
 lab-down: install ## take the lab down and remove all it made
 	@$(INVOKE) lab.down
