@@ -29,6 +29,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from fleet.lab import process
 from fleet.lab.lab import Lab
+from fleet.lab.network import HERE
 from tests.bench import images
 from tests.bench.images import Archive
 from tests.bench.watching import Seen, Watch
@@ -50,6 +51,8 @@ PORT = 5055
 SHELF = "/srv/registry"
 SCRATCH = "/srv/fleet"
 WITHIN = 300.0
+SENDING = 3.0
+"""Seconds that every cable is full, to measure its cap."""
 
 SAVE_AND_LOAD = """
 tag=$1
@@ -60,6 +63,10 @@ for node in "$@"; do
 done
 for job in $jobs; do wait "$job" || exit 1; done
 """
+
+
+Carried = dict[str, tuple[tuple[int, int], float]]
+"""Bytes from each machine and to it, and when they were read."""
 
 
 @dataclass(frozen=True)
@@ -180,6 +187,7 @@ class Bench:
         self.load(SOURCE, self.new)
         self.lab.cap(self.options.mbit)
         self.cap = self.measured_cap()
+        say(self.cap)
         with self.registry():
             for number in range(self.options.rounds):
                 for way in turned(list(first), number):
@@ -286,28 +294,27 @@ class Bench:
         return self.lab.docker(node, ["image", "inspect", "--format", "{{.Id}}", tag]).out.strip()
 
     def measured_cap(self) -> str:
-        """All four kinds of way at once, each over wires of its own. Ends the program if one is faster than the cap."""
-        size = int(self.options.mbit * 1e6 / 8 * 2)
-        zeros, nowhere = f"head -c {size} /dev/zero", "'cat >/dev/null'"
-        lines = {
-            "node to node": [*self.ssh("node1"), f"{zeros} | ssh -o BatchMode=yes node2 {nowhere}"],
-            "and back": [*self.ssh("node1"), f"ssh -o BatchMode=yes node2 {zeros} >/dev/null"],
-            "node to here": [*self.ssh("node3"), zeros],
-            "here to node": [*self.ssh("node3"), nowhere.strip("'")],
-        }
+        """Every cable in both directions at once: each machine sends to the next. Ends the program above the cap."""
+        zeros, nowhere = f"head -c {int(self.options.mbit * 1e6 / 8 * SENDING)} /dev/zero", "cat >/dev/null"
+        nexts = zip(self.nodes, self.nodes[1:], strict=False)
+        ring = [[*self.ssh(node), f"{zeros} | ssh -o BatchMode=yes {other} '{nowhere}'"] for node, other in nexts]
+        ring += [[*self.ssh(self.nodes[-1]), zeros], ["sh", "-c", f'{zeros} | "$@"', "_", *self.ssh(SOURCE), nowhere]]
+        silent: Any = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL}
+        running = [subprocess.Popen(argv, **silent) for argv in ring]
+        time.sleep(SENDING / 3)
+        before = self.carried_at()
+        time.sleep(SENDING / 3)
+        after = self.carried_at()
+        if any(one.wait(WITHIN) for one in running):
+            raise SystemExit("the cables could not be measured")
+        found = list(mbits(before, after))
+        if max(found) > self.options.mbit * 1.1:
+            raise SystemExit(f"a cable is not capped: {max(found):.0f} Mbit/s")
+        return f"every cable {self.options.mbit:g} Mbit/s each way, {min(found):.0f} to {max(found):.0f} measured"
 
-        def mbit(way: str) -> float:
-            fed = bytes(size) if way == "here to node" else b""
-            began = time.perf_counter()
-            subprocess.run(lines[way], input=fed, stdout=subprocess.DEVNULL, check=True, timeout=60)
-            return size * 8 / 1e6 / (time.perf_counter() - began)
-
-        with ThreadPoolExecutor(len(lines)) as pool:
-            found = list(pool.map(mbit, lines))
-        if max(found) > self.options.mbit * 1.05:
-            raise SystemExit(f"the cables are not capped: {max(found):.0f} Mbit/s")
-        say(f"capped at {self.options.mbit:g} Mbit/s; measured: {min(found):.1f} to {max(found):.1f}")
-        return f"cables of {self.options.mbit:g} Mbit/s each way, {min(found):.0f} to {max(found):.0f} measured"
+    def carried_at(self) -> Carried:
+        """Bytes by cable, each with its own time: to read them all takes a while."""
+        return {name: (self.lab.network.carried(name), time.perf_counter()) for name in [*self.nodes, HERE]}
 
     # ------------------------------------------------------------------ small things
 
@@ -330,6 +337,13 @@ def turned(ways: list[str], number: int) -> list[str]:
     """Every round begins with another one."""
     start = number % len(ways)
     return ways[start:] + ways[:start]
+
+
+def mbits(before: Carried, after: Carried) -> Iterator[float]:
+    """The rate of each cable, both ways, between two readings."""
+    for name, (counts, start) in before.items():
+        later, end = after[name]
+        yield from ((now - count) * 8 / 1e6 / (end - start) for now, count in zip(later, counts, strict=True))
 
 
 def seconds(samples: Sequence[Sample]) -> float:

@@ -96,17 +96,27 @@ def test_the_table() -> None:
     assert max(map(len, lines[:9])) <= 100
 
 
+def test_the_rate_of_a_cable() -> None:
+    before, after = {"node1": ((1 * MB, 0), 10.0)}, {"node1": ((11 * MB, 5 * MB), 12.0)}
+    assert list(staging.mbits(before, after)) == [40.0, 20.0]
+
+
 def test_every_round_begins_with_another_way() -> None:
     assert [staging.turned(["a", "b", "c"], number)[0] for number in range(4)] == ["a", "b", "c", "a"]
 
 
 def test_a_bump_is_the_same_image_but_for_its_last_layer() -> None:
     old, new = images.archive("x:1", ["a", "b"], 1000), images.archive("x:2", ["a", "c"], 1000)
-    names = [set(tarfile.open(fileobj=io.BytesIO(image.data)).getnames()) for image in (old, new)]
+    names = [members(image) for image in (old, new)]
     assert len([name for name in names[0] & names[1] if name.endswith("layer.tar")]) == 1
     assert old.id != new.id
     assert images.archive("x:1", ["a", "b"], 1000) == old
     assert old.size == sum(old.layers) >= 2000
+
+
+def members(image: images.Archive) -> set[str]:
+    with tarfile.open(fileobj=io.BytesIO(image.data)) as tar:
+        return set(tar.getnames())
 
 
 def test_the_registry_serves_what_was_saved(tmp_path: Path) -> None:
