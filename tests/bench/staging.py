@@ -206,8 +206,8 @@ class Bench:
         """One staging, proven by the image's ID on every node."""
         ways: dict[str, Callable[[str], dict[str, Any] | None]]
         ways = {"fleet": self.fleet, "star": self.star, "registry": self.pull}
-        began = time.perf_counter()
         with Watch(self.lab, self.folder).watching() as seen:
+            began = time.perf_counter()
             found = ways[way](image.tag)
             seconds = found["seconds"][0] if found else time.perf_counter() - began
         for node in self.targets:
