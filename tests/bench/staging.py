@@ -389,7 +389,8 @@ class Limit:
 def limits(found: Measured) -> list[Limit]:
     ratio = ratios(found)
     first, bump, sent = found.first["fleet"], found.bump["fleet"], ratio["bump"]["vs_changed_bytes"]
-    copied = max(sample.seen.disk for sample in (*first, *bump)) / found.size
+    fullest = max((sample.seen for sample in (*first, *bump)), key=lambda seen: seen.disk)
+    copied = fullest.disk / found.size
     here = max(sample.seen.here for sample in (*first, *bump)) / found.size
     binds, bump_binds = what_binds(first, found, found.size), what_binds(bump, found, found.changed)
     return [
@@ -398,7 +399,7 @@ def limits(found: Measured) -> list[Limit]:
         Limit("bump, bytes on the wire for a changed one", sent, CHANGED, binds=bump_binds),
         Limit("bump, times faster than the star", ratio["bump"]["vs_star"], BUMP_STAR, True, bump_binds),
         Limit("nothing to do, seconds", ratio["noop_s"], NOTHING, binds="connections, and one docker command a node"),
-        Limit("copies of the archive on a node's disk, the engine's own apart", copied, COPY),
+        Limit("copies of the archive on a node's disk, its engine's own apart", copied, COPY, binds=fullest.fullest),
         Limit("copies of the archive on this machine's disk", here, COPY),
     ]
 
@@ -444,7 +445,7 @@ def table(found: Measured) -> str:
     ]
     for limit in limits(found):
         sign = "≥" if limit.least else "≤"
-        told = "kept" if limit.kept else f"MISSED; what binds: {limit.binds}" if limit.binds else "MISSED"
+        told = "kept" if limit.kept else f"MISSED: {limit.binds}" if limit.binds else "MISSED"
         lines.append(f"  {limit.what:64}{limit.value:7.2f}  ({sign} {limit.limit:g})  {told}")
     return "\n".join(lines)
 

@@ -30,8 +30,8 @@ class Seen:
     """Of one staging. wire: bytes that arrived anywhere. cables: bytes by the way they took, "node1 out".
 
     cpu: share of all cores that was busy. engine: most that an engine had in its own folder for archives. disk: most
-    that a node had on its disk beside that and beside what stays. memory: most that the processes of a node had more
-    than before, files in memory with it. All in bytes, of the node with most. here: bytes of files on this machine.
+    that a node, the `fullest`, had on its disk beside that and beside what stays. memory: most that the processes of
+    a node had more than before, files in memory with it. All in bytes. here: bytes of files on this machine.
     """
 
     wire: int = 0
@@ -39,6 +39,7 @@ class Seen:
     cpu: float = 0.0
     engine: int = 0
     disk: int = 0
+    fullest: str = ""
     memory: int = 0
     here: int = 0
 
@@ -49,10 +50,10 @@ class Watch:
     def __init__(self, lab: Lab, folder: Path) -> None:
         self._lab = lab
         self._folder = folder
-        self._roots = [lab.node(name).root for name in lab.nodes()]
-        self._disk: dict[Path, list[int]] = {root: [] for root in self._roots}
-        self._engine: dict[Path, list[int]] = {root: [] for root in self._roots}
-        self._memory: dict[Path, list[int]] = {root: [] for root in self._roots}
+        self._roots = {name: lab.node(name).root for name in lab.nodes()}
+        self._disk: dict[str, list[int]] = {name: [] for name in self._roots}
+        self._engine: dict[str, list[int]] = {name: [] for name in self._roots}
+        self._memory: dict[str, list[int]] = {name: [] for name in self._roots}
         self._here = [0]
 
     @contextmanager
@@ -74,7 +75,9 @@ class Watch:
         seen.wire = sum(count for way, count in seen.cables.items() if way.endswith(" in"))
         seen.cpu = (ended[0] - busy[0]) / max(1, ended[1] - busy[1])
         seen.engine = max(max(values) for values in self._engine.values())
-        seen.disk = max(max(values) - max(values[0], values[-1]) for values in self._disk.values())
+        disk = {name: max(values) - max(values[0], values[-1]) for name, values in self._disk.items()}
+        seen.fullest = max(disk, key=lambda name: disk[name])
+        seen.disk = disk[seen.fullest]
         seen.memory = max(max(values) - values[0] for values in self._memory.values())
         seen.here = max(self._here)
 
@@ -86,13 +89,13 @@ class Watch:
 
     def _look(self, *, memory: bool) -> None:
         self._here.append(size(self._folder))
-        for root in self._roots:
+        for name, root in self._roots.items():
             # The engine's first: what it takes away between the two is then counted too little, never too much.
             own = size(root / ENGINES_OWN)
-            self._engine[root].append(own)
-            self._disk[root].append(used(root) - own)
+            self._engine[name].append(own)
+            self._disk[name].append(used(root) - own)
             if memory:
-                self._memory[root].append(held(root))
+                self._memory[name].append(held(root))
 
 
 def cables(lab: Lab) -> dict[str, int]:

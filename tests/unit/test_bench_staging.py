@@ -60,7 +60,7 @@ def test_a_run_within_all_limits_misses_none() -> None:
         ({"changed": 1_900_000}, "bump, bytes on the wire for a changed one"),
         ({"bump": {**measured().bump, "star": [sample(7.9)]}}, "bump, times faster than the star"),
         ({"nothing": [0.51]}, "nothing to do, seconds"),
-        ({"size": 3 * MB, "mbit": 4.0}, "copies of the archive on a node's disk, the engine's own apart"),
+        ({"size": 3 * MB, "mbit": 4.0}, "copies of the archive on a node's disk, its engine's own apart"),
     ],
 )
 def test_each_limit_can_be_missed(changes: dict[str, object], what: str) -> None:
@@ -91,7 +91,7 @@ def test_the_table() -> None:
     assert lines[7].split()[:4] == ["fleet", "1.00", "2.50", "15.0"]
     assert [line.split(")")[1].strip() for line in lines if line.endswith("kept")] == ["kept"] * 6
     assert lines[-3].endswith(
-        "0.70  (≤ 0.5)  MISSED; what binds: connections, and one docker command a node",
+        "0.70  (≤ 0.5)  MISSED: connections, and one docker command a node",
     )
     assert max(map(len, lines[:9])) <= 100
 
