@@ -99,7 +99,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=3, help="of each way (default: 3)")
     parser.add_argument("--nodes", type=int, default=8, help="one of them has the image (default: 8)")
-    parser.add_argument("--megabytes", type=float, default=24, help="of the image (default: 24)")
+    parser.add_argument("--megabytes", type=float, default=36, help="of the image (default: 36)")
     parser.add_argument("--mbit", type=float, default=40, help="of every cable, each way (default: 40)")
     parser.add_argument("--json", action="store_true", help="print the ratios alone, as JSON")
     parser.add_argument("--stage", help=argparse.SUPPRESS)
