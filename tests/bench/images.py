@@ -8,7 +8,7 @@ import json
 import platform
 import random
 import tarfile
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from fleet.lab.image import ARCHITECTURES, CREATED, STAMP
@@ -29,9 +29,9 @@ class Archive:
         return sum(self.layers)
 
 
-def archive(tag: str, seeds: Iterable[str], size: int) -> Archive:
-    """An image with one layer of `size` random bytes for each seed: equal seeds are equal layers."""
-    layers = [layer(seed, size) for seed in seeds]
+def archive(tag: str, sizes: Mapping[str, int]) -> Archive:
+    """An image with a layer of so many random bytes for each seed: equal seeds are equal layers."""
+    layers = [layer(seed, size) for seed, size in sizes.items()]
     digests = [hashlib.sha256(data).hexdigest() for data in layers]
     config = json.dumps(
         {
