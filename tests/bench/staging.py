@@ -18,10 +18,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -393,8 +394,7 @@ class Limit:
 def limits(found: Measured) -> list[Limit]:
     ratio = ratios(found)
     first, bump, sent = found.first["fleet"], found.bump["fleet"], ratio["bump"]["vs_changed_bytes"]
-    fullest = max((sample.seen for sample in (*first, *bump)), key=lambda seen: seen.disk)
-    copied = fullest.disk / found.size
+    copied = max(most(sample.seen.disk, given=True) for sample in (*first, *bump)) / found.size
     here = max(sample.seen.here for sample in (*first, *bump)) / found.size
     binds, bump_binds = what_binds(first, found, found.size), what_binds(bump, found, found.changed)
     return [
@@ -403,7 +403,7 @@ def limits(found: Measured) -> list[Limit]:
         Limit("bump, bytes on the wire for a changed one", sent, CHANGED, binds=bump_binds),
         Limit("bump, times faster than the star", ratio["bump"]["vs_star"], BUMP_STAR, True, bump_binds),
         Limit("nothing to do, seconds", ratio["noop_s"], NOTHING, binds="connections, and one docker command a node"),
-        Limit("copies of the archive on a node's disk, its engine's own apart", copied, COPY, binds=fullest.fullest),
+        Limit("copies of the archive on the disk of a node that is given it", copied, COPY),
         Limit("copies of the archive on this machine's disk", here, COPY),
     ]
 
@@ -432,7 +432,7 @@ def busiest(sample: Sample, mbit: float) -> tuple[str, float]:
     return way, count * 8 / (mbit * 1e6 * sample.seconds)
 
 
-HEAD = f"{'s':>19}{'× bound':>9}{'MB on wire':>12}{'busiest way':>20}{'CPU':>6}{'disk':>7}{'engine':>8}{'memory':>8}"
+HEAD = f"{'s':>19}{'× bound':>9}{'MB on wire':>12}{'busiest way':>18}{'CPU':>6}{'disk':>12}{'engine':>12}{'memory':>12}"
 
 
 def table(found: Measured) -> str:
@@ -444,7 +444,8 @@ def table(found: Measured) -> str:
         f"bump: {changed:.1f} MB of it changed; bound {found.bound(found.changed):.2f} s",
         HEAD,
         *(row(way, samples, found, found.changed) for way, samples in found.bump.items()),
-        "  disk, engine, memory: most MB that a node had beside what stays; engine: in its own folder for archives",
+        "  most MB that a node had, beside what stays: a node that is given the image / the one that gives it;",
+        "  engine: in its engine's own folder for archives; disk: elsewhere; memory: of all its processes",
         "limits",
     ]
     for limit in limits(found):
@@ -454,15 +455,24 @@ def table(found: Measured) -> str:
     return "\n".join(lines)
 
 
+def most(peaks: Mapping[str, int], *, given: bool) -> int:
+    """Of the nodes that are given the image, or of the one that gives it."""
+    return max((peak for node, peak in peaks.items() if (node != SOURCE) == given), default=0)
+
+
+def peaked(samples: Sequence[Sample], kind: str) -> str:
+    given, gives = (max(most(getattr(one.seen, kind), given=side) for one in samples) for side in (True, False))
+    return f"{given / 1e6:.1f}/{gives / 1e6:.1f}"
+
+
 def row(way: str, samples: Sequence[Sample], found: Measured, size: int) -> str:
     took = seconds(samples)
     middle = sorted(samples, key=lambda sample: sample.seconds)[len(samples) // 2]
     name, use = busiest(middle, found.mbit)
-    most = [max(getattr(sample.seen, kind) for sample in samples) / 1e6 for kind in ("disk", "engine", "memory")]
-    peaks = "".join(f"{value:{width}.1f}" for value, width in zip(most, (7, 8, 8), strict=True))
+    peaks = "".join(f"{peak:>12}" for peak in map(partial(peaked, samples), ("disk", "engine", "memory")))
     share = f"{name} {use:.0%}"
     start = f"  {way:10}{took:7.2f}{took / found.bound(size):9.2f}{wire(samples) / 1e6:12.1f}"
-    return f"{start}{share:>20}{middle.seen.cpu:6.0%}{peaks}"
+    return f"{start}{share:>18}{middle.seen.cpu:6.0%}{peaks}"
 
 
 if __name__ == "__main__":

@@ -29,18 +29,17 @@ ENGINES_OWN = "var/lib/docker/tmp"
 class Seen:
     """Of one staging. wire: bytes that arrived anywhere. cables: bytes by the way they took, "node1 out".
 
-    cpu: share of all cores that was busy. engine: most that an engine had in its own folder for archives. disk: most
-    that a node, the `fullest`, had on its disk beside that and beside what stays. memory: most that the processes of
-    a node had more than before, files in memory with it. All in bytes. here: bytes of files on this machine.
+    cpu: share of all cores that was busy. By node, the most: engine, in its engine's own folder for archives; disk,
+    beside that and beside what stays; memory, that its processes had more than before, files in memory with it. here:
+    of files on this machine. All in bytes.
     """
 
     wire: int = 0
     cables: dict[str, int] = field(default_factory=dict)
     cpu: float = 0.0
-    engine: int = 0
-    disk: int = 0
-    fullest: str = ""
-    memory: int = 0
+    engine: dict[str, int] = field(default_factory=dict)
+    disk: dict[str, int] = field(default_factory=dict)
+    memory: dict[str, int] = field(default_factory=dict)
     here: int = 0
 
 
@@ -74,11 +73,9 @@ class Watch:
         seen.cables = {way: count - before[way] for way, count in after.items()}
         seen.wire = sum(count for way, count in seen.cables.items() if way.endswith(" in"))
         seen.cpu = (ended[0] - busy[0]) / max(1, ended[1] - busy[1])
-        seen.engine = max(max(values) for values in self._engine.values())
-        disk = {name: max(values) - max(values[0], values[-1]) for name, values in self._disk.items()}
-        seen.fullest = max(disk, key=lambda name: disk[name])
-        seen.disk = disk[seen.fullest]
-        seen.memory = max(max(values) - values[0] for values in self._memory.values())
+        seen.engine = {name: max(values) for name, values in self._engine.items()}
+        seen.disk = {name: max(values) - max(values[0], values[-1]) for name, values in self._disk.items()}
+        seen.memory = {name: max(values) - values[0] for name, values in self._memory.items()}
         seen.here = max(self._here)
 
     def _watch(self, stop: threading.Event) -> None:
