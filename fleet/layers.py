@@ -24,7 +24,7 @@ BLOCK = 512
 END = b"\0" * 2 * BLOCK
 """What ends an archive: not part of a part, so that whoever loads it decides when it is complete."""
 
-SMALLEST_PART, LARGEST_PART, PARTS = 4 << 20, 256 << 20, 12
+SMALLEST_PART, LARGEST_PART, PARTS = 8 << 20, 256 << 20, 12
 """Bytes below which a layer goes with the next one, at least and at most; and how many parts there are about."""
 
 MOST_JSON = 16 << 20

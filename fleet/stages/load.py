@@ -15,10 +15,9 @@ load() {
     { cat <"part.$number"; read -r go <"go.$number" && head -c 1024 /dev/zero; } 2>/dev/null |
         "$@" load -q >"out.$number" 2>&1 || exit
     echo "loaded $id"
-    [ -z "$last" ] || [ "$last" = "$id" ] || "$@" image rm --no-prune "$last" >/dev/null 2>&1
     exit 0
 }
-number=0 now= before= last= id=
+number=0 now= before= id=
 said() { [ ! -s "out.$1" ] || cat "out.$1"; }
 early() { [ -z "$before" ] || wait "$before" || said "$((number - 1))"; echo "the stream ended early"; exit 1; }
 while read -r size id && [ "$size" != done ]; do
@@ -34,7 +33,7 @@ while read -r size id && [ "$size" != done ]; do
         echo @idle
     fi
     echo go >"go.$number"
-    before=$now last=$id
+    before=$now
 done
 [ "$size" = done ] || early
 [ -n "$before" ] || exit 0

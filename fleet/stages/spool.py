@@ -20,7 +20,8 @@ from fleet.session import Machine
 from fleet.stages.chain import Spring
 from fleet.stages.kept import Kept
 
-# One file of the archive: kept under its hash where that is wanted. What it is called there does not matter.
+# One file of the archive: kept under its hash where that is wanted. What it is called there does not matter; older
+# engines have two small ones beside each layer, which are left out for the time that a command for each would take.
 KEEP = """
 name=$(mktemp "$FLEET_SPOOL/new.XXXXXX") || exit
 sum=$(tee -- "$name" | sha256sum) || exit
@@ -36,7 +37,8 @@ trap 'trap "" HUP INT TERM; rm -rf -- "$folder"' EXIT
 trap 'trap "" HUP INT TERM; exit 143' HUP INT TERM
 head -c "$length" >"$folder/wanted" || exit
 export FLEET_SPOOL="$folder"
-{ "$@" save "$image"; echo $? >"$folder/code"; } | tar -xf - --to-command="$FLEET_KEEP" || exit
+{ "$@" save "$image"; echo $? >"$folder/code"; } |
+    tar -xf - --exclude=VERSION --exclude=json --to-command="$FLEET_KEEP" || exit
 read -r code <"$folder/code" && [ "$code" = 0 ] || exit 1
 while read -r sum; do
     [ -f "$folder/$sum" ] && echo "$sum $(wc -c <"$folder/$sum")"

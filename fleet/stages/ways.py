@@ -19,8 +19,9 @@ from fleet.stages.relay import Hop
 
 PARENT = "/tmp"
 
-PROBE_BYTES = 256 * 1024
-"""Sent over each way that is tried: on a link a hundred times slower than the others this takes seconds."""
+PROBE_BYTES = 64 * 1024
+"""Sent over each way that is tried: on a link a thousand times slower than a usual one this takes seconds. A few layers
+that have changed may not be much more."""
 
 PROBE_SECONDS = 15.0
 
