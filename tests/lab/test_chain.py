@@ -145,6 +145,11 @@ def test_a_slow_host_is_taken_out(session: Session, hurt: Callable[..., None]) -
     slow = threading.Event()
     began = time.monotonic()
     found = flow(session, tell=tell, patience=3.0)
-    assert states(found) == {"node2": "done", "node3": "slow", "node4": "cut off", "node5": "cut off"}
+    # Of bytes that wait between two hosts nobody can say whose end of the cable is the slow one: node4 may be held for
+    # it, too, and be fed by itself.
+    assert states(found) | {"node4": "cut off"} == {
+        "node2": "done", "node3": "slow", "node4": "cut off", "node5": "cut off",
+    }  # fmt: skip
+    assert found["node4"].state in ("slow", "cut off")
     assert time.monotonic() - began < 40
     assert "held back the others" in str(found["node3"].error)
