@@ -46,6 +46,12 @@ FLAGS = {
     "dry_run": "print the diff and write nothing (default: off)",
     "accept": "fingerprint of a key to believe, as SHA256:…, also of one that has changed; repeat it (default: none)",
     "yes": "believe every key that nothing is on record for, never a changed one (default: ask on a terminal)",
+    "repeats": "run each point so often; every round has all points, in an order of its own",
+    "order_seed": "what the order of repeated points is shuffled with (default: 0)",
+    "restart_between": "start the servers anew for each round of repeats (default: off, they serve all of them)",
+    "a": "a run's name or its beginning, latest, or the file of a public aggregate (needed)",
+    "b": "what is set against it: a run or a file like --a (needed)",
+    "across": "what may differ besides: mtp (speculation, depth, framing, image) or image (default: nothing)",
     "wait": "wait until nobody else has the nodes, ^C leaves (default: exit 5 where somebody has)",
     "tar": "an image archive here, as docker save writes it, for hosts that lack the image (default: from a host)",
     "allow_strangers": "start though others hold GPU memory there; the summary tells (default: a reason not to start)",
@@ -72,11 +78,14 @@ def plan(
     limit: Many = None,
     inventory: str = "",
     trial: bool = False,
+    repeats: int = 1,
+    order_seed: int = 0,
+    restart_between: bool = False,
     diff: str = "",
     json: bool = False,
 ) -> int | None:
     """Print each step of a sweep as the exact argv for one host; no host is asked."""
-    from fleet import verbs
+    from fleet import resumes, verbs
 
     return verbs.plan(
         settings(c, inventory),
@@ -85,6 +94,7 @@ def plan(
         conc=numbers("--conc", conc),
         limit=words(limit),
         trial=trial,
+        repeats=resumes.repeats(repeats, order_seed, restarts=restart_between),
         diff=diff,
         json=json,
     )
@@ -99,6 +109,9 @@ def sweep(
     limit: Many = None,
     inventory: str = "",
     trial: bool = False,
+    repeats: int = 1,
+    order_seed: int = 0,
+    restart_between: bool = False,
     fail_fast: bool = False,
     keep_going: bool = False,
     resume: str = "",
@@ -113,7 +126,7 @@ def sweep(
     json: bool = False,
 ) -> int | None:
     """From a config key to a run folder of judged results: the whole chain."""
-    from fleet import verbs
+    from fleet import resumes, verbs
 
     return verbs.sweep(
         settings(c, inventory),
@@ -122,6 +135,7 @@ def sweep(
         conc=numbers("--conc", conc),
         limit=words(limit),
         trial=trial,
+        repeats=resumes.repeats(repeats, order_seed, restarts=restart_between),
         fail_fast=fail_fast,
         keep_going=keep_going,
         resume=resume,
@@ -269,6 +283,60 @@ def shell(c: Any, inventory: str = "", config: str = "") -> int | None:
     return console.run(settings(c, inventory), calls.Tasks(ns, c), config=config)
 
 
+@verb(but(config=f"{KEY}: only runs of it (default: all)"))
+def results(c: Any, config: str = "", json: bool = False) -> int | None:
+    """What is in results/: each run by config and date, with its verdicts and image."""
+    from fleet import compares
+
+    return compares.results(settings(c), config=config, json=json)
+
+
+@verb(FLAGS)
+def compare(c: Any, a: str = "", b: str = "", across: str = "", json: bool = False) -> int | None:
+    """Set two runs against each other: points that are alike, differences beyond noise."""
+    from fleet import compares
+
+    return compares.compare(settings(c), a=a, b=b, across=across, json=json)
+
+
+@verb(
+    but(
+        config=f"{KEY}: sweep one point of it with repeats (this or --run is needed; default: none)",
+        run="a run with repeats: its name or its beginning, or latest (default: none)",
+        conc="only these concurrencies, repeat it or use commas (default: the smallest of the arm)",
+        arm="only this arm, plan shows the names (default: the first)",
+    ),
+    many=["conc", "limit"],
+)
+def noise(
+    c: Any,
+    config: str = "",
+    run: str = "",
+    arm: str = "",
+    conc: Many = None,
+    limit: Many = None,
+    inventory: str = "",
+    trial: bool = False,
+    repeats: int = 5,
+    restart_between: bool = False,
+    json: bool = False,
+) -> int | None:
+    """How much repeats of the same point differ: the noise floor, kept for compare."""
+    from fleet import compares, resumes
+
+    return compares.noise(
+        settings(c, inventory),
+        config=config,
+        run=run,
+        arm=arm,
+        conc=numbers("--conc", conc),
+        limit=words(limit),
+        trial=trial,
+        repeats=resumes.repeats(repeats, 0, restarts=restart_between),
+        json=json,
+    )
+
+
 @verb(FLAGS)
 def completion(c: Any, shell: str = "") -> None:
     """Print what makes Tab complete verbs, flags, keys, hosts and runs in a shell."""
@@ -391,6 +459,7 @@ DAY = {
     "plan": ["plan", "config.expand", "inventory.check", "inventory.add"],
     "run": ["stage.image", "stage.model", "verify-image", "sweep"],
     "watch": ["logs", "shell"],
+    "judge": ["results", "compare", "noise"],
     "fix": ["exec", "cp", "down", "reap", "trust"],
     "lab": ["lab.install", "lab.up", "lab.status", "lab.down"],
     "your shell": ["completion"],
@@ -410,6 +479,9 @@ ns = Collection(
     cp,
     trust,
     verify_image,
+    results,
+    compare,
+    noise,
     shell,
     completion,
     _group("stage", {"image": image, "model": model}, default="image"),

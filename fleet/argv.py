@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 HELP = ("--help", "-h")
@@ -24,6 +24,8 @@ class Whole(NamedTuple):
 
 NUMBERS = {
     "--conc": Whole(1, 1_000_000, "4,8"),
+    "--repeats": Whole(1, 100, "3"),
+    "--order-seed": Whole(0, 1_000_000_000, "1"),
     "--tail": Whole(0, 1_000_000_000, "100"),
     "--nodes": Whole(1, 99, "3"),
     "--list-depth": Whole(0, 99, "1"),
@@ -84,9 +86,23 @@ def verbs_of(collection: Any) -> dict[str, Verb]:
     """Every task of an Invoke collection, by each of its names."""
     found = {}
     for primary, aliases in collection.task_names.items():
-        flags = _flags(_arguments(collection[primary]))
+        flags = _long(_flags(_arguments(collection[primary])))
         found.update({name: Verb(name, flags) for name in (primary, *aliases)})
     return found
+
+
+def _long(flags: Mapping[str, Flag]) -> dict[str, Flag]:
+    """A verb's flag of one letter has two dashes as all have; with one, as Invoke shows it in a verb's help, too."""
+    found = dict(flags)
+    for name in [name for name in flags if len(name) == 2]:
+        found[f"-{name}"] = found[name] = replace(flags[name], name=f"-{name}")
+    return found
+
+
+def for_invoke(arguments: Sequence[str], verbs: Mapping[str, Verb]) -> list[str]:
+    """The same for Invoke, which knows a flag of one letter with one dash only. arguments: without the program."""
+    ours = {name for verb in verbs.values() for name in verb.flags if re.fullmatch(r"--\w", name)}
+    return [text[1:] if text.partition("=")[0] in ours else text for text in arguments]
 
 
 def core_of(program: Any) -> Verb:

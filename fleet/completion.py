@@ -149,7 +149,7 @@ def names_of(flag: str, here: Settings, verb: str) -> list[str]:
         from fleet.model.load import recipe_keys
 
         return recipe_keys(here.recipes)
-    if flag in ("--run", "--diff", "--resume"):
+    if flag in ("--run", "--diff", "--resume", "--a", "--b"):
         from fleet.results.store import LATEST, runs
 
         found = runs(here.results)
@@ -166,7 +166,7 @@ def names_of(flag: str, here: Settings, verb: str) -> list[str]:
             flag
         ]
     fixed = {"--evals": ["default", "none", "only", "all"], "--rerun": ["failed", "incomplete", "all"]}
-    fixed |= {"--shell": list(SCRIPTS)}
+    fixed |= {"--shell": list(SCRIPTS), "--across": ["mtp", "image"]}
     return fixed.get(flag, [])
 
 

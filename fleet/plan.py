@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import random
 from collections.abc import Iterator, Sequence
 from math import ceil
 from pathlib import Path
@@ -14,7 +15,7 @@ from fleet.engines import engine_for
 from fleet.errors import Gathering, PlanError, UsageError, cited
 from fleet.loads import load_for
 from fleet.model import load, matrix, placement, recipe_rules
-from fleet.model.arm import Arm, Point
+from fleet.model.arm import ONCE, Arm, Point, Repeats
 from fleet.model.inventory import Inventory, Trial
 from fleet.model.near import nearest
 from fleet.model.recipe import Recipe
@@ -33,12 +34,13 @@ from fleet.steps import (
     Plan,
     PlannedPoint,
     Step,
+    rounds,
     steps,
 )
 
 __all__ = [
-    "ArmPlan", "Estimate", "Plan", "PlannedPoint", "Step", "build", "listing", "of_json", "same", "steps", "text",
-    "to_json",
+    "ArmPlan", "Estimate", "Plan", "PlannedPoint", "Step", "build", "listing", "of_json", "repeated", "rounds", "same",
+    "steps", "text", "to_json",
 ]  # fmt: skip
 
 
@@ -50,6 +52,7 @@ def build(
     arm: str | None = None,
     conc: Sequence[int] = (),
     trial: Trial | None = None,
+    repeats: Repeats = ONCE,
 ) -> Plan:
     """The plan of a recipe. arm, conc: only these. trial: a small load instead of the recipe's; servers stay the same.
 
@@ -61,7 +64,7 @@ def build(
     causes: dict[str, list[str]] = {}
     for one in chosen:
         try:
-            plans.append(_arm_plan(one, inventory, options, conc, trial, recipe.config.secrets))
+            plans.append(_arm_plan(one, inventory, options, conc, trial, recipe.config.secrets, repeats))
         except PlanError as error:
             for reason in error.reasons or (error.what,):
                 reasons.append(f"{_where(one)}arm {one.name}: {reason}")
@@ -71,7 +74,7 @@ def build(
         raise PlanError(what, reasons, causes=causes, arms=len(chosen))
     if not any(plan.points for plan in plans):
         raise PlanError(f"{recipe.key}: the plan is empty: no point is left to run")
-    return _finish(recipe, inventory, plans, facts, trial)
+    return _finish(recipe, inventory, plans, facts, trial, repeats)
 
 
 def of_json(told: Any) -> Plan:
@@ -173,6 +176,18 @@ def _point(arm: Arm, conc: int) -> Point:
     )
 
 
+def repeated(points: Sequence[Point], repeats: Repeats) -> list[Point]:
+    """Every point `repeats.count` times: each round has all of them, so that what drifts with time touches all alike,
+    in an order of its own. Once is the order of the recipe.
+    """
+    if repeats.count == 1:
+        return list(points)
+    dice, found = random.Random(repeats.order_seed), []
+    for number in range(repeats.count):
+        found += dice.sample([point.model_copy(update={"repeat": number}) for point in points], len(points))
+    return found
+
+
 def _trial_point(arm: Arm, asked: int, trial: Trial) -> Point:
     conc = min(asked, trial.max_concurrency)
     small = {"conc": conc, "isl": trial.input, "osl": trial.output, "warmups": WARMUPS_PER_CONCURRENCY * conc}
@@ -185,7 +200,13 @@ def _trial_point(arm: Arm, asked: int, trial: Trial) -> Point:
 
 
 def _arm_plan(
-    arm: Arm, inventory: Inventory, options: Any, concs: Sequence[int], trial: Trial | None, secrets: Sequence[str]
+    arm: Arm,
+    inventory: Inventory,
+    options: Any,
+    concs: Sequence[int],
+    trial: Trial | None,
+    secrets: Sequence[str],
+    repeats: Repeats,
 ) -> ArmPlan:
     engine, client = engine_for(arm.framework), load_for(arm.framework)
     reasons = [*engine.refusals(arm, options), *_trial_refusals(arm, trial)]
@@ -205,12 +226,21 @@ def _arm_plan(
         router = _with_secrets(router_for(arm.router.name).service(placed, servers), placed, secrets)
     endpoint = _endpoint(placed, router or servers[0])
     points, dropped = _points(arm, concs, trial)
+    points = repeated(points, repeats)
     loads = (client.service(point, placed, endpoint=endpoint) for point in points)
     planned = tuple(
         PlannedPoint(point=point, client=_with_secrets(load, placed, secrets))
         for point, load in zip(points, loads, strict=True)
     )
-    made = ArmPlan(arm=arm, placement=placed, servers=servers, router=router, points=planned, dropped=tuple(dropped))
+    made = ArmPlan(
+        arm=arm,
+        placement=placed,
+        servers=servers,
+        router=router,
+        points=planned,
+        dropped=tuple(dropped),
+        restarts=repeats.restarts,
+    )
     reasons += declared.dropped(arm, _services(made), placement.consumes(arm), _informational(arm))
     reasons += [*_env_clashes(made), *_secret_clashes(made)]
     if reasons:
@@ -279,13 +309,21 @@ def _where(arm: Arm) -> str:
 # --- the whole ------------------------------------------------------------------------------------------------------
 
 
-def _finish(recipe: Recipe, inventory: Inventory, plans: list[ArmPlan], facts: ModelFacts, trial: Trial | None) -> Plan:
+def _finish(
+    recipe: Recipe,
+    inventory: Inventory,
+    plans: list[ArmPlan],
+    facts: ModelFacts,
+    trial: Trial | None,
+    repeats: Repeats,
+) -> Plan:
     return Plan(
         key=recipe.key,
         hash=_hash(plans),
         arms=tuple(plans),
         inventory=inventory,
         trial=trial,
+        repeats=repeats,
         deviations=_unique([line for plan in plans for line in (*_deviations(plan.arm), *_unprivileged(plan))]),
         informational=_noted(plans),
         left_out=tuple(matrix.unrunnable(recipe)),
@@ -329,7 +367,8 @@ def _hash(plans: list[ArmPlan]) -> str:
         commands = [docker.run_argv(service, plan.placement.host(service.host), labels) for service in _services(plan)]
         seats = [seat.model_dump(mode="json") for seat in plan.placement.seats]
         points = [planned.point.model_dump(mode="json") for planned in plan.points]
-        content.append({"arm": plan.arm.name, "seats": seats, "commands": commands, "points": points})
+        restarts = {"restarts": True} if plan.restarts else {}
+        content.append({"arm": plan.arm.name, "seats": seats, "commands": commands, "points": points, **restarts})
     return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
@@ -347,7 +386,8 @@ def _estimate(plans: list[ArmPlan], facts: ModelFacts) -> Estimate:
     """Weights at 1 GB/s and five minutes of warm-up an arm; then rounds of `concurrency` requests one after the other,
     each as long as its prefill (50,000 tokens/s a worker) and its decode (25 ms a token). No measurement is behind it.
     """
-    starts = len(plans) * ((facts.weights_gb or 0) / _LOAD_GB_PER_SECOND + _WARM_UP_SECONDS)
+    started = sum(len(rounds(plan.points, plan.restarts)) for plan in plans)
+    starts = started * ((facts.weights_gb or 0) / _LOAD_GB_PER_SECOND + _WARM_UP_SECONDS)
     loads = sum(_seconds(plan, planned.point) for plan in plans for planned in plan.points)
     tokens = sum(planned.point.prompts * planned.point.osl for plan in plans for planned in plan.points)
     logs = sum(len(_services(plan)) for plan in plans) * _LOG_GB_PER_SERVICE

@@ -15,6 +15,7 @@ from typing import Any, get_args
 
 from fleet import plan as plans
 from fleet.errors import FleetError, Interrupted, UsageError, shown
+from fleet.model.arm import Repeats
 from fleet.model.near import did_you_mean, nearest
 from fleet.plan import Plan
 from fleet.results import store
@@ -48,6 +49,22 @@ def only_resumed(flags: Sequence[str], run: str) -> None:
         raise UsageError(what, hint=f"type: {shlex.join(['invoke', 'sweep', '--resume', shown(run)])}")
 
 
+def repeats(count: int, order_seed: int, *, restarts: bool) -> Repeats:
+    """Raises UsageError for what means nothing where each point runs once."""
+    found = Repeats(count=count, order_seed=order_seed, restarts=restarts)
+    if count == 1 and said(found):
+        alone = ", ".join(f"--{name}" for name in said(found))
+        raise UsageError(f"{alone}: each point runs once", hint="type: --repeats 3 beside it, or leave it out")
+    return found
+
+
+def said(found: Repeats) -> dict[str, str]:
+    """The flags, with their values, that ask for these repeats; none for what holds without."""
+    words = {"repeats": str(found.count)} if found.count != 1 else {}
+    words |= {"order-seed": str(found.order_seed)} if found.order_seed else {}
+    return words | ({"restart-between": ""} if found.restarts else {})
+
+
 def plan_of(folder: RunFolder) -> Plan:
     """The plan a run was started with. Raises UsageError, also for one that was changed since."""
     state = folder.state()
@@ -74,6 +91,7 @@ def state(
         arm=arm,
         conc=tuple(conc),
         trial=made.trial is not None,
+        repeats=made.repeats,
         fail_fast=fail_fast,
         timeouts=settings.timeouts,
     )

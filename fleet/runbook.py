@@ -27,7 +27,7 @@ _PLAIN = re.compile(r"^[\w@%+=:,./$-]+$")
 def text(plan: Plan) -> str:
     lines = [*_head(plan), ""]
     for arm in plan.arms:
-        lines += _arm(arm)
+        lines += _arm(arm, plan)
     lines += ["", *notes(plan), ""]
     found = steps(plan)
     number = len(str(found[-1].number))
@@ -100,6 +100,14 @@ def _head(plan: Plan) -> Iterator[str]:
     prompts = plan.trial.prompts_per_concurrency if plan.trial else PROMPTS_PER_CONCURRENCY
     yield f"load: random tokens, {lengths}"
     yield f"      {prompts} × concurrency prompts{_floor(plan)}, after {WARMUPS_PER_CONCURRENCY} × concurrency warm-ups"
+    yield from _repeats(plan)
+
+
+def _repeats(plan: Plan) -> Iterator[str]:
+    if plan.repeats.count > 1:
+        kept = "started anew for each round" if plan.repeats.restarts else "kept between them"
+        order = f"each shuffled (order seed {plan.repeats.order_seed})"
+        yield f"      {plan.repeats.count} rounds of all points, {order}; servers {kept}"
 
 
 def _why_trial(plan: Plan) -> str:
@@ -118,19 +126,23 @@ def duration(minutes: int) -> str:
     return f"{hours} h {rest:02} m" if hours else f"{rest} m"
 
 
-def _arm(plan: ArmPlan) -> Iterator[str]:
+def _arm(plan: ArmPlan, whole: Plan) -> Iterator[str]:
     arm = plan.arm
     first = plan.points[0].point
-    concs = " ".join(str(planned.point.conc) for planned in plan.points)
+    concs = " ".join(map(str, plan.concs))
     prompts = "chat-framed prompts" if first.chat else "raw prompts"
     gpus = counted(sum(arm.gpus.values()), "GPU")
-    yield f"arm {arm.name}   {first.isl}/{first.osl}   conc {concs}   {gpus}   {prompts}"
+    yield f"arm {arm.name}   {first.isl}/{first.osl}   conc {concs}{_times(whole)}   {gpus}   {prompts}"
     width = max(len(host.name) for host in plan.placement.hosts)
     for service in plan.servers:
         extra = _beside(plan, service.seat)
         yield f"  {service.host:<{width}}  {seat_title(service):<9}  :{service.http}{extra}"
     for dropped in plan.dropped:
         yield f"  not run: {dropped}"
+
+
+def _times(plan: Plan) -> str:
+    return f", each {plan.repeats.count} times" if plan.repeats.count > 1 else ""
 
 
 def _beside(plan: ArmPlan, seat: Seat) -> str:

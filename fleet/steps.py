@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import groupby
 
 from fleet import docker
-from fleet.model.arm import Arm, Point
+from fleet.model.arm import Arm, Point, Repeats
 from fleet.model.base import Model
 from fleet.model.inventory import Inventory, Trial
 from fleet.model.seat import Placement
@@ -28,7 +29,9 @@ class PlannedPoint(Model):
 
 
 class ArmPlan(Model):
-    """One deployment and the points it serves, in order. `dropped` names points that are not run, with the reason."""
+    """One deployment and the points it serves, in order. `dropped` names points that are not run, with the reason.
+    restarts: its servers are started anew for each repeat.
+    """
 
     arm: Arm
     placement: Placement
@@ -36,11 +39,25 @@ class ArmPlan(Model):
     router: Service | None
     points: tuple[PlannedPoint, ...]
     dropped: tuple[str, ...] = ()
+    restarts: bool = False
 
     @property
     def services(self) -> tuple[Service, ...]:
         """What stays up while points run: servers, then the router."""
         return (*self.servers, *((self.router,) if self.router else ()))
+
+    @property
+    def concs(self) -> tuple[int, ...]:
+        """Each concurrency once, rising where points are repeated, else in the plan's order."""
+        found = dict.fromkeys(planned.point.conc for planned in self.points)
+        return tuple(sorted(found) if len(found) < len(self.points) else found)
+
+
+def rounds(points: tuple[PlannedPoint, ...], restarts: bool) -> tuple[tuple[PlannedPoint, ...], ...]:
+    """What one start of the servers serves: all points, or those of one repeat."""
+    if not restarts:
+        return (points,)
+    return tuple(tuple(found) for _, found in groupby(points, key=lambda planned: planned.point.repeat))
 
 
 class Step(Model):
@@ -69,6 +86,7 @@ class Plan(Model):
     arms: tuple[ArmPlan, ...]
     inventory: Inventory
     trial: Trial | None = None
+    repeats: Repeats = Repeats()
     deviations: tuple[str, ...] = ()
     informational: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
@@ -90,12 +108,15 @@ def steps(plan: Plan, run: str = RUN, owner: str = OWNER) -> list[Step]:
     """Every command of the plan in its order: start servers, start the router, load point by point, stop, remove."""
     found: list[Step] = []
     for arm in plan.arms:
-        for host, title, argv in _arm_steps(plan, arm, run, owner):
+        rows = (row for points in rounds(arm.points, arm.restarts) for row in _arm_steps(plan, arm, points, run, owner))
+        for host, title, argv in rows:
             found.append(Step(number=len(found) + 1, arm=arm.arm.name, host=host, title=title, argv=tuple(argv)))
     return found
 
 
-def _arm_steps(plan: Plan, arm: ArmPlan, run: str, owner: str) -> Iterator[tuple[str, str, list[str]]]:
+def _arm_steps(
+    plan: Plan, arm: ArmPlan, points: tuple[PlannedPoint, ...], run: str, owner: str
+) -> Iterator[tuple[str, str, list[str]]]:
     names: dict[str, list[str]] = {}
     for service in arm.services:
         labels = plan.labels(arm, run, owner)
@@ -103,11 +124,11 @@ def _arm_steps(plan: Plan, arm: ArmPlan, run: str, owner: str) -> Iterator[tuple
         when = ", once all servers answer" if service.kind == "router" else ""
         yield service.host, f"start {seat_title(service)}{when}", _run(arm, service, labels)
     serving = {host: list(own) for host, own in names.items()}
-    for planned in arm.points:
+    for planned in points:
         labels = plan.labels(arm, run, owner, planned.point.id)
         names.setdefault(planned.client.host, []).append(docker.container_name(planned.client, labels))
-        when = ", once the deployment has proven ready" if planned is arm.points[0] else ""
-        yield planned.client.host, f"load conc {planned.point.conc}{when}", _run(arm, planned.client, labels)
+        when = ", once the deployment has proven ready" if planned is points[0] else ""
+        yield planned.client.host, f"load conc {planned.point.title}{when}", _run(arm, planned.client, labels)
     for host, own in reversed(serving.items()):
         yield host, "stop", docker.stop_argv(own[::-1])
     for host, own in names.items():

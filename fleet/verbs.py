@@ -25,6 +25,7 @@ from fleet.lab import image, packages
 from fleet.lab.lab import Lab
 from fleet.lab.node import NodeStatus
 from fleet.model import limits, load, matrix
+from fleet.model.arm import ONCE, Repeats
 from fleet.model.inventory import Inventory
 from fleet.model.limits import LAST_FAILED
 from fleet.model.near import did_you_mean, nearest
@@ -91,10 +92,24 @@ def _plan(
     arm: str = "",
     conc: Sequence[int] = (),
     trial: bool = False,
+    repeats: Repeats = ONCE,
 ) -> Plan:
     recipe = load.recipe(config, settings.recipes, rules=True)
     small = inventory.trial_for(asked=trial)
-    return plans.build(recipe, inventory, settings.recipes, arm=arm or None, conc=conc, trial=small)
+    return plans.build(recipe, inventory, settings.recipes, arm=arm or None, conc=conc, trial=small, repeats=repeats)
+
+
+def planned(
+    settings: Settings,
+    config: str,
+    *,
+    arm: str = "",
+    conc: Sequence[int] = (),
+    limit: Sequence[str] = (),
+    trial: bool = False,
+) -> Plan:
+    """The plan of a config as a sweep would make it."""
+    return _plan(settings, _inventory(settings, limit), config, arm=arm, conc=conc, trial=trial)
 
 
 @contextmanager
@@ -118,6 +133,7 @@ def plan(
     limit: Sequence[str] = (),
     trial: bool = False,
     diff: str = "",
+    repeats: Repeats = ONCE,
     json: bool = False,
 ) -> int | None:
     """diff: a run. Without a config its own is planned; arm, conc, limit and trial are as given here, not as then."""
@@ -125,7 +141,8 @@ def plan(
         raise UsageError("--diff and --json exclude each other", hint="the plan as JSON: --json; as of then: plan.json")
     folder = store.open(settings.results, diff) if diff else None
     then, key, tried = _stored_plan(folder) if folder else (None, "", False)
-    made = _plan(settings, _inventory(settings, limit), config or key, arm=arm, conc=conc, trial=trial)
+    inventory = _inventory(settings, limit)
+    made = _plan(settings, inventory, config or key, arm=arm, conc=conc, trial=trial, repeats=repeats)
     if then and folder:
         ui.say(difference.text(then, difference.of_plan(made), folder.name))
         if tried and not made.trial:
@@ -164,6 +181,7 @@ def sweep(
     allow_drift: bool = False,
     tar: str = "",
     full_hash: bool = False,
+    repeats: Repeats = ONCE,
     json: bool = False,
 ) -> int | None:
     settings = settings.model_copy(update={"full_hash": full_hash or settings.full_hash})
@@ -188,10 +206,11 @@ def sweep(
     again = resumes.asked(rerun, resume)
     if resume:
         planned = {"--arm": arm, "--conc": conc, "--limit": limit, "--trial": trial, "--new": new}
+        planned |= {f"--{word}": True for word in resumes.said(repeats)}
         resumes.only_resumed([flag for flag, value in planned.items() if value], resume)
         return _resume(settings, resume, config, again, road, fail_fast=fail_fast, keep_going=keep_going, json=json)
     inventory = _inventory(settings, limit)
-    made = _plan(settings, inventory, config, arm=arm, conc=conc, trial=trial)
+    made = _plan(settings, inventory, config, arm=arm, conc=conc, trial=trial, repeats=repeats)
     if archive:
         spool.holding(archive, [one.arm.image for one in made.arms])
     store.usable(settings.results)
@@ -260,7 +279,9 @@ def _today(settings: Settings, made: Plan, state: RunState) -> Plan:
     """What the files of today would make of the same wish."""
     named = [host.name for host in made.inventory.hosts]
     inventory = load.limit(read_inventory(Path(made.inventory.path)), named)
-    return _plan(settings, inventory, made.key, arm=state.arm, conc=state.conc, trial=state.trial)
+    return _plan(
+        settings, inventory, made.key, arm=state.arm, conc=state.conc, trial=state.trial, repeats=state.repeats
+    )
 
 
 def _narrowed(made: Plan) -> list[str]:

@@ -90,6 +90,19 @@ class Arm(Model):
         return {workers.role: workers.count * workers.gpus_each for workers in self.workers}
 
 
+class Repeats(Model):
+    """How often each point is run. Of several repeats each round has every point of an arm once, in an order shuffled
+    with `order_seed`. restarts: the servers are started anew for each round, else they serve all of them.
+    """
+
+    count: int = 1
+    order_seed: int = 0
+    restarts: bool = False
+
+
+ONCE = Repeats()
+
+
 class Point(Model):
     """One concurrency of one arm. `chat` says whether prompts are chat-framed; lengths are tokens.
 
@@ -109,6 +122,11 @@ class Point(Model):
     seed: int = 0
     chat: bool = False
     trial: bool = False
+
+    @property
+    def title(self) -> str:
+        """The concurrency, of a repeat with its number: `64`, `64 #2`."""
+        return f"{self.conc} #{self.repeat + 1}" if self.repeat else str(self.conc)
 
     @property
     def id(self) -> str:

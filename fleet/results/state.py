@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from fleet.model.arm import Repeats
 from fleet.model.base import Model
 from fleet.results.record import Record, latest
 from fleet.settings import Timeouts
@@ -41,6 +42,7 @@ class RunState(Model):
     arm: str = ""
     conc: tuple[int, ...] = ()
     trial: bool = False
+    repeats: Repeats = Repeats()
     fail_fast: bool = False
     timeouts: Timeouts = Timeouts()
     plan_file: str = ""

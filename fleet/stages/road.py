@@ -14,7 +14,7 @@ from fleet import docker, probes
 from fleet.checkpoint import Checkpoint
 from fleet.docker import Image
 from fleet.errors import FleetError, HostError, Interrupted, NotKept, NotReady, ServiceDied
-from fleet.plan import ArmPlan, Plan, PlannedPoint
+from fleet.plan import ArmPlan, Plan, PlannedPoint, rounds
 from fleet.results import record as records
 from fleet.results import report
 from fleet.results.lock import Lock
@@ -184,23 +184,30 @@ class Road:
         return self.deployments[arm.arm.name]
 
     def _lease(self) -> dict[str, Any]:
-        longest = self.session.settings.timeouts.longest(len(_images(self.plan)), len(self.plan.arms), self.plan.points)
+        starts = sum(len(rounds(arm.points, arm.restarts)) for arm in self.plan.arms)
+        longest = self.session.settings.timeouts.longest(len(_images(self.plan)), starts, self.plan.points)
         return {"longest": longest, "wish": self.wish, "kept": self._kept}
 
     # ------------------------------------------------------------------ one arm
 
     def _arm(self, arm: ArmPlan) -> bool:
         """Whether to go on with the next arm."""
-        deployment = self._deployment(arm)
         self.session.progress.line(_heading(arm))
         there = len(arm.points) - len(self.points[arm.arm.name])
         if there:
             self.session.progress.line(f"  {there} of {counted(len(arm.points), 'point')} there already")
         for why in arm.dropped:
             self.session.progress.line(f"  not run: {why}")
+        deployment = self._deployment(arm)
         try:
-            with self._up(deployment):
-                return self._points(deployment)
+            for number, points in enumerate(rounds(self.points[arm.arm.name], arm.restarts)):
+                if number:
+                    del self.deployments[arm.arm.name]
+                    deployment = self._deployment(arm)
+                with self._up(deployment):
+                    if not self._points(deployment, points):
+                        return False
+            return True
         except (ServiceDied, NotReady) as error:
             self.code = DIED
             self.notes.append(f"arm {arm.arm.name} ended early: {_headline(error)}")
@@ -259,9 +266,9 @@ class Road:
         again = self._again()
         raise Interrupted(self._kept(), hint=f"next: {again}" if again else f"see: {self.folder.path}") from None
 
-    def _points(self, deployment: Deployment) -> bool:
+    def _points(self, deployment: Deployment, points: tuple[PlannedPoint, ...]) -> bool:
         images = launch.images(deployment)
-        if self.resumed:
+        if self.resumed or deployment.arm.restarts:
             adopt.set_logs_aside(deployment)
             adopt.fresh_folders(deployment)
         launch.launch(deployment)
@@ -269,7 +276,7 @@ class Road:
         self.session.progress.line(f"  {told}")
         self._versions(deployment)
         record = None
-        for planned in self.points[deployment.arm.arm.name]:
+        for planned in points:
             self._rest(deployment, record, planned)
             self.folder.room()
             self.folder.set_aside(client_log(deployment, planned.point.id))
@@ -333,9 +340,10 @@ class Road:
     def _not_run(self) -> None:
         ran = {record.point for record in self.folder.records()}
         for arm in self.plan.arms:
-            missing = [str(planned.point.conc) for planned in arm.points if planned.point.id not in ran]
+            missing = [planned.point.title for planned in arm.points if planned.point.id not in ran]
+            between = ", " if self.plan.repeats.count > 1 else " "
             if missing:
-                self.notes.append(f"not run: {arm.arm.name} at conc {' '.join(missing)}")
+                self.notes.append(f"not run: {arm.arm.name} at conc {between.join(missing)}")
         self.next = f"next: {again}" if (again := self._again()) else ""
 
     def _all_valid(self) -> bool:
@@ -395,7 +403,7 @@ def _down(folder: RunFolder, plan: Plan) -> str:
 
 def _heading(arm: ArmPlan) -> str:
     one = arm.arm
-    concs = " ".join(str(planned.point.conc) for planned in arm.points)
+    concs = " ".join(map(str, arm.concs))
     lengths = " ".join(dict.fromkeys(f"{planned.point.isl}/{planned.point.osl}" for planned in arm.points))
     return f"arm {one.name}   {lengths}   conc {concs}   {counted(sum(one.gpus.values()), 'GPU')}"
 

@@ -236,7 +236,7 @@ class PointRunner:
         points = [planned.point for planned in self.deployment.arm.points]
         place = points.index(self.point)
         sizes = [point.prompts + point.warmups for point in points]
-        what = f"{self.point.arm} conc {self.point.conc}, point {place + 1} of {len(points)}"
+        what = f"{self.point.arm} conc {self.point.title}, point {place + 1} of {len(points)}"
         self.deployment.session.progress.requests(what, sum(sizes[:place]) + done, sum(sizes))
 
     def _container(self) -> docker.State | None:
