@@ -301,7 +301,7 @@ def compare(c: Any, a: str = "", b: str = "", across: str = "", json: bool = Fal
 
 @verb(
     but(
-        config=f"{KEY}: sweep one point of it with repeats (this or --run is needed; default: none)",
+        config=f"{KEY}: sweep one point of it with repeats; this or --run is needed (default: none)",
         run="a run with repeats: its name or its beginning, or latest (default: none)",
         conc="only these concurrencies, repeat it or use commas (default: the smallest of the arm)",
         arm="only this arm, plan shows the names (default: the first)",

@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 HELP = ("--help", "-h")
@@ -86,23 +86,9 @@ def verbs_of(collection: Any) -> dict[str, Verb]:
     """Every task of an Invoke collection, by each of its names."""
     found = {}
     for primary, aliases in collection.task_names.items():
-        flags = _long(_flags(_arguments(collection[primary])))
+        flags = _flags(_arguments(collection[primary]))
         found.update({name: Verb(name, flags) for name in (primary, *aliases)})
     return found
-
-
-def _long(flags: Mapping[str, Flag]) -> dict[str, Flag]:
-    """A verb's flag of one letter has two dashes as all have; with one, as Invoke shows it in a verb's help, too."""
-    found = dict(flags)
-    for name in [name for name in flags if len(name) == 2]:
-        found[f"-{name}"] = found[name] = replace(flags[name], name=f"-{name}")
-    return found
-
-
-def for_invoke(arguments: Sequence[str], verbs: Mapping[str, Verb]) -> list[str]:
-    """The same for Invoke, which knows a flag of one letter with one dash only. arguments: without the program."""
-    ours = {name for verb in verbs.values() for name in verb.flags if re.fullmatch(r"--\w", name)}
-    return [text[1:] if text.partition("=")[0] in ours else text for text in arguments]
 
 
 def core_of(program: Any) -> Verb:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from invoke.exceptions import Exit
+from invoke.parser.argument import Argument
 from invoke.tasks import Task, task
 
 from fleet import argv
@@ -32,6 +33,34 @@ EXPLAINED = "explained"
 
 ROOT = Path(__file__).resolve().parent.parent
 GONE = "the folder that this shell stands in is gone\ntype: cd FOLDER, and the command again"
+
+
+class Long(str):
+    """The name of an argument that Invoke takes for two letters long: `a` gets the flag --a, where Invoke has -a."""
+
+    __slots__ = ()
+
+    def __len__(self) -> int:
+        return 2
+
+    def lstrip(self, chars: str | None = None, /) -> Long:
+        return self
+
+    def rstrip(self, chars: str | None = None, /) -> Long:
+        return self
+
+    def replace(self, *_: object) -> Long:
+        return self
+
+
+class Verb(Task[Any]):
+    """A task whose flags have two dashes, all of them."""
+
+    def get_arguments(self, ignore_unknown_help: bool | None = None) -> list[Argument]:
+        found = super().get_arguments(ignore_unknown_help)
+        for argument in found:
+            argument.names = tuple(Long(name) if len(name) == 1 else name for name in argument.names)
+        return found
 
 
 def verb(
@@ -53,7 +82,8 @@ def verb(
 
         parameters = list(inspect.signature(body).parameters.values())[1:]
         help_texts = {one.name: _help(flags[one.name.rstrip("_")], one.default) for one in parameters}
-        made = task(run, help=help_texts, positional=[], iterable=list(many), auto_shortflags=False, **options)
+        plain = {"positional": [], "auto_shortflags": False, "klass": Verb}
+        made = task(run, help=help_texts, iterable=list(many), **plain, **options)
         assert isinstance(made, Task)
         vars(made)[EXPLAINED] = dict(help_texts)
         return made

@@ -17,7 +17,7 @@ from typing import Any
 
 from fleet import front, streams
 from fleet.advice import check, detour
-from fleet.argv import Flag, Verb, Word, completing, core_of, for_invoke, split, verbs_of
+from fleet.argv import Flag, Verb, Word, completing, core_of, split, verbs_of
 from fleet.errors import FleetError, UsageError, shown
 
 __all__ = ["Flag", "Verb", "Word", "check", "core_of", "detour", "guard", "split", "verbs_of"]
@@ -67,7 +67,6 @@ def guard(
         raise Exit(str(refusal), code=refusal.code)
     with front.answered():
         _settings_files(split(argv, verbs, core))
-    program.core.unparsed[:] = for_invoke(program.core.unparsed, verbs)
 
 
 def _settings_files(words: Iterable[Word]) -> None:

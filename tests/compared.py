@@ -41,8 +41,9 @@ def records(key: str, outputs: Mapping[int, Sequence[float]], **changes: Any) ->
             point = f"{arm.name}-c{conc}" + (f"-r{number}" if number else "")
             facts = {
                 "run": f"20261201-100000-{key}-{made.hash6}", "key": key, "plan": made.hash, "arm": arm.name,
-                "point": point, "conc": conc, "asked": conc, "repeat": number, "prompts": 10 * conc, "warmups": 2 * conc, "chat": mtp,
-                "spec": arm.spec, "depth": arm.depth, "gpus": arm.gpus, "drawn": DRAWN,
+                "point": point, "conc": conc, "asked": conc, "repeat": number, "prompts": 10 * conc,
+                "warmups": 2 * conc, "chat": mtp, "spec": arm.spec, "depth": arm.depth, "gpus": arm.gpus,
+                "drawn": DRAWN,
                 "image": Image(tag=arm.image, id="sha256:a41f"),
                 "figures": Figures(
                     output_tput_per_gpu=output, tput_per_gpu=9 * output, input_tput_per_gpu=8 * output,

@@ -24,6 +24,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         "fleet.completion",
         "fleet.verbs",
         "fleet.resumes",
+        "fleet.compares",
         "fleet.shell",
         "fleet.enrol",
         "fleet.trust",
@@ -82,6 +83,14 @@ PURE = (
     "fleet.results.judge",
     "fleet.results.aggregate",
     "fleet.results.report",
+    "fleet.results.stats",
+    "fleet.results.crossover",
+    "fleet.results.topology",
+    "fleet.results.sample",
+    "fleet.results.noise",
+    "fleet.results.compare",
+    "fleet.results.telling",
+    "fleet.results.ledger",
 )
 REMOTE = {"fabric", "paramiko", "subprocess"}
 WORLD = {

@@ -316,9 +316,10 @@ def test_models_show_their_fields(names: Names) -> None:
 
 
 def test_every_registered_verb_is_a_function(names: Names) -> None:
-    expected = {identifier(name) for task, more in tasks.ns.task_names.items() for name in (task, *more)} - {"shell"}
+    verbs = {name for task, more in tasks.ns.task_names.items() for name in (task, *more)}
+    expected = {identifier(name, taken=("results",)) for name in verbs} - {"shell"}
     assert {name for name in expected if callable(names[name])} == expected
-    assert {"plan", "exec_", "cp", "inventory_check", "stage", "stage_image", "lab_up"} <= expected
+    assert {"plan", "exec_", "cp", "inventory_check", "stage", "stage_image", "lab_up", "results_"} <= expected
     assert expected <= set(console.greeting(names, "").split())
 
 
