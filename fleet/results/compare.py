@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any, Literal
 
+from fleet.errors import shown
 from fleet.results import noise, stats, topology
 from fleet.results.crossover import Crossover, Gain, crossover, sentence
 from fleet.results.noise import Noise
@@ -152,8 +153,8 @@ def _why_not(one: Sample, other: Sample, across: str) -> str:
     """Why two points are not compared, "" if they are."""
     different = _differing(one, other, across)
     if different:
-        told = [f"{aspect} {one.topology[aspect]}, there {other.topology[aspect]}" for aspect in different]
-        return "; ".join(told)
+        ends = [(aspect, shown(one.topology[aspect]), shown(other.topology[aspect])) for aspect in different]
+        return "; ".join(f"{aspect} {ours}, there {theirs}" for aspect, ours, theirs in ends)
     if one.conc != other.conc:
         return "no such concurrency there"
     specs = one.topology.get(SPEC), other.topology.get(SPEC)

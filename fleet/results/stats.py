@@ -14,6 +14,8 @@ from statistics import fmean, median
 SEED = 0
 ROUNDS = 2000
 LEVEL = 0.95
+_MOST = 300.0
+"""The logarithm of the largest ratio that is told; a float ends at 709."""
 
 # Two-sided 95 % quantiles of Student's t by degrees of freedom; between two of them the larger one holds.
 _STUDENT = {
@@ -119,4 +121,4 @@ def student(freedom: int) -> float:
 
 def percent(ratio: float) -> float:
     """A logarithm of a ratio as a change in percent: log 1.25 is 25."""
-    return (exp(ratio) - 1) * 100
+    return (exp(min(ratio, _MOST)) - 1) * 100
