@@ -11,6 +11,7 @@ from typing import Any
 from fleet.model.arm import Arm, Workers
 from fleet.model.inventory import Host
 from fleet.results.record import Record
+from fleet.words import counted
 
 Topology = Mapping[str, str]
 """Values by aspect, as they are told to people."""
@@ -48,8 +49,8 @@ def of_record(record: Record, arm: Arm, hosts: Sequence[Host]) -> Topology:
         "framing": CHAT if record.chat else RAW,
         "client": record.drawn.client if record.drawn else "",
         "lengths": f"{record.isl}/{record.osl}",
-        "context": f"{arm.max_model_len} tokens",
-        LOAD: f"{record.prompts} prompts after {record.warmups} warm-ups, seed {record.seed},"
+        "context": counted(arm.max_model_len, "token"),
+        LOAD: f"{counted(record.prompts, 'prompt')} after {counted(record.warmups, 'warm-up')}, seed {record.seed},"
         f" range {record.range_ratio:g}",
         "kind": " ".join(record.marks).lower() or "measurement",
     }
