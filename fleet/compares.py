@@ -42,6 +42,9 @@ def compare(settings: Settings, *, a: str = "", b: str = "", across: str = "", j
         ui.as_json(comparing.to_json(found))
     else:
         ui.say(telling.comparison(found))
+        others = [one for one in ACROSS if not found.curves and comparing.compare(ours, theirs, across=one).curves]
+        for name in others[:1]:
+            ui.say(f"\nthey can be with --across {name}: {', '.join(ACROSS[name])} may differ then")
     return None if found.curves else UsageError.exit_code
 
 

@@ -54,6 +54,10 @@ def test_where_nothing_is_alike_the_code_is_2(settings: Settings, capsys: Captur
     assert "no point of a can be compared with one of b" in out
     why = "speculation none, there mtp; draft depth 0, there 2; framing raw prompts, there chat-framed prompts"
     assert f"  a  tp8-8k1k conc 4 8 16 64: {why}" in out
+    assert "they can be with --across mtp: speculation, draft depth" in out
+    kept(settings.results, STP, CURVE, run="20261201-120000-other-cccccc", isl=1024)
+    assert compares.compare(settings, a="20261201-10", b="20261201-12") == 2
+    assert "--across" not in capsys.readouterr().out
 
 
 def test_an_aggregates_file_stands_for_a_run(settings: Settings, tmp_path: Path, capsys: Captured) -> None:
