@@ -116,6 +116,7 @@ def typed(state: RunState, *, inventory: str = "", limit: Sequence[str] = ()) ->
     words += ["--conc", ",".join(map(str, state.conc))] if state.conc else []
     words += ["--limit", ",".join(limit)] if limit else []
     words += ["--inventory", inventory] if inventory else []
+    words += [word for flag, value in said(state.repeats).items() for word in (f"--{flag}", value) if word]
     return shlex.join([*words, *["--trial"] * state.trial, *["--fail-fast"] * state.fail_fast])
 
 

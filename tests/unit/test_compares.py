@@ -11,7 +11,7 @@ from invoke.main import program
 from invoke.parser import ParserContext
 
 import tasks
-from fleet import argv, compares, verbs
+from fleet import argv, compares, resumes, verbs
 from fleet.advice import check
 from fleet.argv import core_of, verbs_of
 from fleet.errors import FleetError, UsageError
@@ -226,11 +226,11 @@ def test_repeats_cannot_be_asked_of_a_run_that_goes_on(settings: Settings) -> No
         verbs.sweep(settings, resume="latest", repeats=Repeats(count=2))
 
 
-def test_the_line_that_starts_anew_asks_for_the_same_repeats(settings: Settings) -> None:
-    line = verbs._anew(
-        settings, STP, "", (4,), (), trial=False, fail_fast=False, repeats=Repeats(count=3, order_seed=7, restarts=True)
-    )
-    assert "--repeats 3 --order-seed 7 --restart-between" in line
+def test_the_line_that_starts_anew_asks_for_the_same_repeats() -> None:
+    asked = Repeats(count=3, order_seed=7, restarts=True)
+    line = resumes.typed(RunState(key=STP, plan="7f", planned=3, conc=(4,), repeats=asked), inventory="inv.yaml")
+    tail = "--conc 4 --inventory inv.yaml --repeats 3 --order-seed 7 --restart-between"
+    assert line == f"invoke sweep --config {STP} {tail}"
 
 
 def test_a_file_that_cannot_be_written_is_told(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
