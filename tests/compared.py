@@ -60,11 +60,11 @@ def samples(key: str, outputs: Mapping[int, Sequence[float]], **changes: Any) ->
 
 def kept(root: Path, key: str, outputs: Mapping[int, Sequence[float]], *, run: str = "", **changes: Any) -> RunFolder:
     """The same as a folder below results/."""
-    made = a_plan(key)
+    made = a_plan(key, repeats=Repeats(count=max(map(len, outputs.values()))))
     folder = RunFolder(root / (run or f"20261201-100000-{key}-{made.hash6}"))
     folder.path.mkdir(parents=True)
     folder.write_text(folder.plan_json, plans.to_json(made))
-    for record in records(key, outputs, run=folder.name, **changes):
+    for record in records(key, outputs, run=folder.name, plan=made.hash, **changes):
         folder.append_record(record)
     return folder
 
