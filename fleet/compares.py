@@ -62,12 +62,13 @@ def _samples(settings: Settings, flag: str, word: str) -> tuple[Sample, ...]:
 
 
 def _foreign(path: Path, flag: str) -> tuple[Sample, ...]:
+    hint = "a run goes by its name: invoke results; a file is a public aggregate (agg_….json)"
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
-        raise UsageError(f"{flag}: {error.strerror}", where=shown(str(path)), hint="a run goes by its name") from None
+        raise UsageError(f"{flag}: {error.strerror}", where=shown(str(path)), hint=hint) from None
     except UnicodeDecodeError:
-        raise UsageError(f"{flag}: no text, so no aggregate", where=shown(str(path))) from None
+        raise UsageError(f"{flag}: no text, so no aggregate", where=shown(str(path)), hint=hint) from None
     return sample.of_aggregates(text, shown(str(path)))
 
 

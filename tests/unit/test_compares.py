@@ -79,6 +79,14 @@ def test_what_is_hostile_in_a_file_is_harmless(settings: Settings, tmp_path: Pat
     assert "\x1b" not in capsys.readouterr().out
 
 
+def test_a_file_that_is_no_text_is_refused(settings: Settings, tmp_path: Path) -> None:
+    kept(settings.results, STP, {4: [100.0]})
+    (tmp_path / "agg.json").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(UsageError, match="--b: no text, so no aggregate") as caught:
+        compares.compare(settings, a="latest", b=str(tmp_path / "agg.json"))
+    assert "invoke results" in caught.value.hint
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [
