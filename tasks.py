@@ -59,6 +59,12 @@ FLAGS = {
     "steal": "take the nodes: who has them is stopped and keeps finished points (default: exit 5 where somebody has)",
     "allow_drift": "with --resume: go on though a tag names another image than then; it is noted (default: exit 3)",
     "look": "tell what would be done and do nothing (default: off)",
+    "html": "write one page with plots, verdicts, evidence and provenance to this file (default: none)",
+    "svg": "write each plot as a file of its own into this folder (default: none)",
+    "csv": "print CSV, a line a point (default: text for eyes)",
+    "format": "the public format",
+    "to": "folder for the files, made where it is missing (default: export/ in the run's folder)",
+    "include_invalid": "points that are not valid, too, marked in name and content (default: left out and told)",
     "update": "hosts that are there already get what was found (default: off)",
 }
 KEY = "config key: the name of a file in recipes/ without .yaml"
@@ -197,6 +203,36 @@ def down(c: Any, run: str = "", limit: Many = None, inventory: str = "", config:
     from fleet import verbs
 
     return verbs.down(settings(c, inventory), run=run, limit=words(limit), config=config)
+
+
+@verb(but(run="a run's name or its beginning, or latest; repeat it or use commas (default: latest)"), many=["run"])
+def report(
+    c: Any, run: Many = None, html: str = "", svg: str = "", json: bool = False, csv: bool = False
+) -> int | None:
+    """Show what runs found: a table per arm, verdicts, or a page with plots."""
+    from fleet import reports
+
+    return reports.report(settings(c), runs=words(run), html=html, svg=svg, json=json, csv=csv)
+
+
+@verb(
+    but(
+        run="a run's name or its beginning, or latest (default: latest)",
+        runner="the runner's name in the files' names (default: the recipe's label)",
+    )
+)
+def export(
+    c: Any,
+    run: str = "",
+    format_: str = "inferencex",
+    to: str = "",
+    runner: str = "",
+    include_invalid: bool = False,
+) -> int | None:
+    """Write a run's results under the public benchmark's names."""
+    from fleet import reports
+
+    return reports.export(settings(c), run=run, form=format_, to=to, runner=runner, include_invalid=include_invalid)
 
 
 @verb(FLAGS, many=["limit"])
@@ -459,7 +495,7 @@ DAY = {
     "plan": ["plan", "config.expand", "inventory.check", "inventory.add"],
     "run": ["stage.image", "stage.model", "verify-image", "sweep"],
     "watch": ["logs", "shell"],
-    "judge": ["results", "compare", "noise"],
+    "judge": ["results", "report", "compare", "noise", "export"],
     "fix": ["exec", "cp", "down", "reap", "trust"],
     "lab": ["lab.install", "lab.up", "lab.status", "lab.down"],
     "your shell": ["completion"],
@@ -484,6 +520,8 @@ ns = Collection(
     noise,
     shell,
     completion,
+    report,
+    export,
     _group("stage", {"image": image, "model": model}, default="image"),
     _group("inventory", {"add": add, "check": check_inventory}),
     _group("config", {"expand": expand}),

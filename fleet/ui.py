@@ -64,6 +64,11 @@ def say(text: str) -> None:
     print(harmless(text), flush=True)
 
 
+def raw(text: str) -> None:
+    """A file's text on stdout; what it holds was made harmless before."""
+    print(text, end="", flush=True)
+
+
 def complain(error: FleetError | str) -> None:
     print(harmless(visible(str(error))), file=sys.stderr, flush=True)
 
@@ -147,7 +152,10 @@ def results(records: Sequence[Record]) -> None:
     first, second, *lines = points(shown, out.width if on_terminal() else UNBOUNDED).splitlines()
     out.width = UNBOUNDED
     out.print(Text(f"{first}\n{second}", style="bold"))
-    say("\n".join(lines))
+    rows = iter(shown)
+    for line in lines:
+        pale = line[:1].isdigit() and not next(rows).counts
+        out.print(Text(line, style="bright_black" if pale else ""))
     for line in reasons(shown):
         say(line)
 

@@ -71,21 +71,32 @@ def a_measurement(**changes: Any) -> Measurement:
 
 
 def before() -> dict[str, Counters]:
-    zero = Counters(finished=2, prompt_tokens=20, generated_tokens=2, drafted=0, accepted=0, steps=0)
-    return {"prefill0": zero, "decode0": Counters(finished=2, generated_tokens=64, drafted=60, accepted=40, steps=20)}
+    zero = Counters(
+        finished=2, prompt_tokens=20, generated_tokens=2, drafted=0, accepted=0, steps=0, cached_tokens=0
+    )  # fmt: skip
+    first = {"finished": 2, "prompt_tokens": 20, "generated_tokens": 64, "drafted": 60, "accepted": 40, "steps": 20}
+    return {"prefill0": zero, "decode0": Counters(**first, cached_tokens=0)}
 
 
 def after(**decode: float | None) -> dict[str, Counters]:
-    """48 requests later: 48 000 tokens in 18 400 steps with 29 440 accepted, acceptance length 2.6."""
+    """48 requests of 7000 tokens later: 48 000 tokens in 18 400 steps with 29 440 accepted, acceptance length 2.6."""
     facts: dict[str, float | None] = {
         "finished": 50,
+        "prompt_tokens": 20 + 48 * 7000,
+        "cached_tokens": 0,
         "generated_tokens": 48064,
         "drafted": 60 + 3 * 18400,
         "accepted": 40 + 29440,
         "steps": 20 + 18400,
     }
-    prefill = Counters(finished=50, prompt_tokens=1, generated_tokens=50, drafted=0, accepted=0, steps=0)
-    return {"prefill0": prefill, "decode0": Counters(**(facts | decode))}
+    return {"prefill0": prefilled(), "decode0": Counters(**(facts | decode))}
+
+
+def prefilled(**changes: float | None) -> Counters:
+    """The prefill worker at that time."""
+    facts: dict[str, float | None] = {"finished": 50, "prompt_tokens": 20 + 48 * 7000, "generated_tokens": 50}
+    facts |= {"drafted": 0, "accepted": 0, "steps": 0, "cached_tokens": 0}
+    return Counters(**(facts | changes))
 
 
 def a_record(**changes: Any) -> Record:

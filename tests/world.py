@@ -39,6 +39,10 @@ GB = 1 << 30
 IDLE = "".join(f"card{number} {GB} {288 * GB}\n" for number in range(8))
 TOKENS = 900
 """What the scripted client says every answer was long."""
+PROMPT = 8000
+"""And every prompt."""
+DURATION = 0.4
+"""And the whole load, in seconds: less than it may miss our clock by."""
 
 
 def a_plan(arm: str | None = "1p1d-mtp3", conc: Sequence[int] = (4,)) -> Plan:
@@ -88,6 +92,7 @@ class Box:
     code: int = 0
     oom: bool = False
     ended: str = ""
+    image_id: str = IMAGE_ID
     labels: dict[str, str] = field(default_factory=dict)
     log: str = ""
     looks: int = 2
@@ -116,7 +121,7 @@ class Box:
         state["FinishedAt"] = self.ended or "0001-01-01T00:00:00Z"
         config = {"Labels": {f"{docker.PREFIX}.{name}": value for name, value in self.labels.items()}}
         config |= {"Entrypoint": self.argv[:1], "Cmd": self.argv[1:]}
-        return {"Id": self.id, "Name": f"/{self.name}", "State": state, "Image": IMAGE_ID, "Config": config}
+        return {"Id": self.id, "Name": f"/{self.name}", "State": state, "Image": self.image_id, "Config": config}
 
 
 @dataclass
@@ -127,6 +132,7 @@ class Counted:
     """
 
     finished: float = 0
+    prompts: float = 0
     running: float | None = 0
     generated: float = 0
     accepted: float = 0
@@ -136,7 +142,8 @@ class Counted:
     def text(self) -> str:
         values = {
             "requests_finished_total": self.finished,
-            "prompt_tokens_total": self.finished,
+            "prompt_tokens_total": self.prompts,
+            "prefix_cache_cached_tokens_total": 0,
             "generation_tokens_total": self.generated,
             "mtp_draft_tokens_total": 3 * self.steps,
             "mtp_accepted_tokens_total": self.accepted,
@@ -315,6 +322,7 @@ class Node:
         )
         at = argv.index("--entrypoint")
         box = Box(argv[argv.index("--name") + 1], labels=labels, argv=[argv[at + 1], *argv[at + 3 :]])
+        box.image_id = self.images.get(argv[at + 2], IMAGE_ID)
         self.boxes[box.name] = box
         return box.id
 
@@ -483,6 +491,7 @@ class World:
             sent = planned.point.prompts + planned.point.warmups
             for name, counted in self.counted.items():
                 counted.finished += sent
+                counted.prompts += sent * PROMPT
                 counted.generated += sent * (TOKENS if "decode" in name else 1)
                 if "decode" in name:
                     counted.accepted, counted.steps = counted.accepted + sent * 550, counted.steps + sent * 345
@@ -500,9 +509,11 @@ def raw_result(prompts: int, conc: int) -> dict[str, Any]:
     """What the client writes when all went well."""
     golden = json.loads((ROOT / "tests" / "golden" / "aggregate" / "raw.1p1d-mtp3-c4.json").read_text())
     facts = {"num_prompts": prompts, "completed": prompts, "max_concurrency": conc}
-    lengths = {"input_lens": [8000] * prompts, "output_lens": [TOKENS] * prompts, "errors": [""] * prompts}
-    totals = {"total_input_tokens": 8000 * prompts, "total_output_tokens": TOKENS * prompts}
-    return dict(golden) | facts | lengths | totals
+    lengths = {"input_lens": [PROMPT] * prompts, "output_lens": [TOKENS] * prompts, "errors": [""] * prompts}
+    totals = {"total_input_tokens": PROMPT * prompts, "total_output_tokens": TOKENS * prompts}
+    rates = {"duration": DURATION, "output_throughput": TOKENS * prompts / DURATION}
+    rates["total_token_throughput"] = (TOKENS + PROMPT) * prompts / DURATION
+    return dict(golden) | facts | lengths | totals | rates
 
 
 def _parsed(request: bytes) -> tuple[str, dict[str, Any]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from fleet.engines import atom, vllm
@@ -67,6 +67,10 @@ class Engine(Protocol):
         ...
 
     def counters(self, metrics: str) -> Counters: ...
+
+    def prefix_cache(self, argv: Sequence[str]) -> bool:
+        """Whether a server with this command line keeps a prefix cache."""
+        ...
 
     def refreshed(self, metrics: str) -> float | None: ...
 

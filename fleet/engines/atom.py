@@ -7,7 +7,7 @@ Where each flag comes from: ORIGINS, and docs/flags.md at length. Facts: ROCm/AT
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -253,7 +253,14 @@ def counters(metrics: str) -> Counters:
         drafted=prometheus.total(samples, "atom:mtp_draft_tokens_total"),
         accepted=prometheus.total(samples, "atom:mtp_accepted_tokens_total"),
         steps=prometheus.total(samples, "atom:mtp_decode_steps_total"),
+        cached_tokens=prometheus.total(samples, "atom:prefix_cache_cached_tokens_total"),
     )
+
+
+def prefix_cache(argv: Sequence[str]) -> bool:
+    """The last flag counts; without one it is on."""
+    said = [word for word in argv if word in ("--enable_prefix_caching", "--no-enable_prefix_caching")]
+    return not said or not said[-1].startswith("--no-")
 
 
 def refreshed(metrics: str) -> float | None:

@@ -6,7 +6,7 @@ Where each flag comes from: ORIGINS, and docs/flags.md at length. Facts: vLLM 0.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -231,7 +231,15 @@ def counters(metrics: str) -> Counters:
         drafted=prometheus.total(samples, "vllm:spec_decode_num_draft_tokens_total"),
         accepted=prometheus.total(samples, "vllm:spec_decode_num_accepted_tokens_total"),
         steps=prometheus.total(samples, "vllm:spec_decode_num_drafts_total"),
+        by_position=prometheus.by_label(samples, "vllm:spec_decode_num_accepted_tokens_per_pos_total", "position"),
+        cached_tokens=prometheus.total(samples, "vllm:prefix_cache_hits_total"),
     )
+
+
+def prefix_cache(argv: Sequence[str]) -> bool:
+    """The last flag counts; without one it is on."""
+    said = [word for word in argv if word in ("--enable-prefix-caching", "--no-enable-prefix-caching")]
+    return not said or not said[-1].startswith("--no-")
 
 
 def refreshed(metrics: str) -> float | None:

@@ -9,7 +9,8 @@ class Counters(Model):
     """A worker's cumulative counters at one moment. None: this engine does not have that counter (absent is not zero).
 
     finished: requests. prompt_tokens, generated_tokens: tokens of finished requests.
-    drafted, accepted: draft tokens. steps: decode steps that drafted.
+    drafted, accepted: draft tokens. steps: decode steps that drafted. by_position: accepted at each place of a draft.
+    cached_tokens: prompt tokens that the worker's prefix cache spared it.
     """
 
     finished: float | None = None
@@ -18,6 +19,8 @@ class Counters(Model):
     drafted: float | None = None
     accepted: float | None = None
     steps: float | None = None
+    by_position: tuple[float, ...] | None = None
+    cached_tokens: float | None = None
 
 
 class Drawn(Model):

@@ -40,6 +40,16 @@ def total(samples: Iterable[Sample], name: str) -> float | None:
     return sum(values) if values else None
 
 
+def by_label(samples: Iterable[Sample], name: str, label: str) -> tuple[float, ...] | None:
+    """One metric summed for each number that a label counts up, 0 to 99; None if the metric is not there."""
+    found: dict[int, float] = {}
+    for sample in samples:
+        if sample.name == name and re.fullmatch("[0-9]{1,2}", sample.labels.get(label, "")):
+            place = int(sample.labels[label])
+            found[place] = found.get(place, 0.0) + sample.value
+    return tuple(found.get(place, 0.0) for place in range(max(found) + 1)) if found else None
+
+
 def sum_of(text: str, *names: str) -> float | None:
     """The sum of several metrics of an exposition; None if it has none of them."""
     samples = parse(text)

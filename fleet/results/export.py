@@ -1,15 +1,22 @@
-"""The public benchmark's result file names, made on export only: inside a run folder names are short. Pure."""
+"""Results under the public benchmark's names, made on export only: inside a run folder names are short. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from fleet.errors import FleetError
 from fleet.model.arm import Arm, Workers
+from fleet.results.aggregate import aggregate
 from fleet.results.record import Record
 
 NAME_MAX = 255
 """Bytes in one file name, on every file system in use."""
+
+INVALID = "INVALID_"
+"""How the names of points begin that are not valid."""
 
 
 def result_filename(arm: Arm, runner: str, conc: int | Sequence[int], fingerprint: str = "") -> str:
@@ -36,14 +43,77 @@ def point_filename(arm: Arm, runner: str, conc: int, fingerprint: str = "") -> s
     return _fitting(f"agg_{result_filename(arm, runner, arm.conc, fingerprint)}_{tail}.json")
 
 
+@dataclass(frozen=True)
+class Exported:
+    """One point's public files by name, and what the manifest says of them."""
+
+    point: str
+    raw_name: str
+    files: Mapping[str, bytes]
+    told: Mapping[str, Any]
+
+
+def exported(record: Record, arm: Arm, raw: bytes, runner: str = "", *, include_invalid: bool = False) -> Exported:
+    """The client's result as it is and its aggregate, under their public names. runner: default, the recipe's label.
+
+    A point that is not valid is named INVALID_…, its aggregate says why in `invalid`; one without a figure has none.
+    Raises FleetError for what is not exported.
+    """
+    if not (include_invalid and not record.valid):
+        measurement(record)
+    unmarked(record)
+    before = "" if record.valid else INVALID
+    agg_name = point_filename(arm, runner or arm.runner, record.conc)
+    raw_name = before + agg_name.removeprefix("agg_")
+    files = {raw_name: raw}
+    made = _aggregate(record, arm, raw)
+    if isinstance(made, bytes):
+        files[before + agg_name] = made
+    told = {
+        "run": record.run,
+        "plan": record.plan,
+        "point": record.point,
+        "valid": record.valid,
+        "reasons": list(record.verdict.reasons),
+        "image_id": record.image.id,
+        "client": record.drawn.model_dump(mode="json") if record.drawn else None,
+        "no_aggregate": None if isinstance(made, bytes) else made,
+    }
+    return Exported(record.point, raw_name, files, told)
+
+
 def measurement(record: Record) -> Record:
     """The record itself, if it may leave as a measurement; FleetError for doubles, trials and invalid points."""
-    if record.marks:
-        raise FleetError(f"{', '.join(record.marks)}: not a measurement, so it is not exported", where=record.point)
+    unmarked(record)
     if not record.valid:
         reason = record.verdict.reasons[0] if record.verdict.reasons else record.state
         raise FleetError(f"invalid, so it is not exported: {reason}", where=record.point, hint=record.reproduce)
     return record
+
+
+def unmarked(record: Record) -> None:
+    """Raises FleetError for doubles and trials: they never leave."""
+    if record.marks:
+        raise FleetError(f"{', '.join(record.marks)}: not a measurement, so it is not exported", where=record.point)
+
+
+def _aggregate(record: Record, arm: Arm, raw: bytes) -> bytes | str:
+    """The aggregate's file; of a point that is not valid, why there may be none."""
+    try:
+        made = aggregate(_object(raw), arm, image=record.image.tag)
+        made |= {} if record.valid else {"invalid": "; ".join(record.verdict.reasons) or record.state}
+        return json.dumps(made, indent=2, ensure_ascii=False, allow_nan=False).encode()
+    except FleetError as error:
+        return error.what
+    except ValueError as error:
+        return f"the client's result holds what JSON cannot: {error}"
+
+
+def _object(raw: bytes) -> dict[str, Any]:
+    found = json.loads(raw)
+    if not isinstance(found, dict):
+        raise FleetError("the client's result is no JSON object")
+    return found
 
 
 def _topology(arm: Arm) -> list[str]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from fleet.model.arm import Arm, Point, Role
@@ -15,11 +16,18 @@ RECOUNT_SHARE = 0.01
 RECOUNT_LEAST = 4
 # A chat frame (role tags, begin-of-text, thinking tag) is taken off the drawn length by some clients and not by others.
 FRAME_TOKENS = 64
+# How far times of one load may be apart, as the public benchmark has it.
+WINDOW_SECONDS = 0.5
+WINDOW_SHARE = 0.01
 
 
 @dataclass(frozen=True)
 class Case:
-    """Everything a gate may look at. `roles` names the seats that serve HTTP and so must show their counters."""
+    """Everything a gate may look at. `roles` names the seats that serve HTTP and so must show their counters.
+
+    wall_s: seconds that the point took by our own clock, its client's start and end included. prefix_cache: whether the
+    servers were told to use one. unlike: what of the running deployment is not as planned; None if nobody looked.
+    """
 
     point: Point
     arm: Arm
@@ -30,6 +38,9 @@ class Case:
     deaths: Sequence[str]
     transfer_errors: Sequence[str]
     drawn: Drawn
+    wall_s: float
+    prefix_cache: bool
+    unlike: Sequence[str] | None
 
     @property
     def requests(self) -> int:
@@ -39,6 +50,16 @@ class Case:
     @property
     def generating(self) -> tuple[Role, ...]:
         return _generating(self.roles)
+
+    @property
+    def reading(self) -> tuple[Role, ...]:
+        """The roles that compute prompts."""
+        return ("prefill",) if self.arm.disagg else ("server",)
+
+    @property
+    def slack(self) -> int:
+        """Tokens by which the length of one prompt may be counted otherwise."""
+        return max(RECOUNT_LEAST, int(self.drawn.input[1] * RECOUNT_SHARE)) + FRAME_TOKENS * self.point.chat
 
 
 Gate = Callable[[Case], GateResult]
@@ -54,15 +75,22 @@ def judge(
     deaths: Sequence[str],
     transfer_errors: Sequence[str],
     drawn: Drawn,
+    *,
+    wall_s: float,
+    prefix_cache: bool,
+    unlike: Sequence[str] | None,
 ) -> tuple[Verdict, tuple[GateResult, ...]]:
     """Ask every gate; a point is valid if none says no.
 
     measurement: None when the client left no result. before, after: counters by seat name, read while no request is
     under way and after the servers refreshed them (ATOM: every 5 s). roles: the seats that serve HTTP. deaths,
     transfer_errors: lines as they are to be shown. A counter that a gate needs and that is missing, None or went
-    backwards makes the point invalid. drawn: the lengths that the client draws.
+    backwards makes the point invalid. drawn: the lengths that the client draws. wall_s, prefix_cache, unlike: as `Case`
+    has them.
     """
-    case = Case(point, arm, measurement, before, after, roles, deaths, transfer_errors, drawn)
+    case = Case(
+        point, arm, measurement, before, after, roles, deaths, transfer_errors, drawn, wall_s, prefix_cache, unlike
+    )
     results = tuple(gate(case) for gate in GATES)
     reasons = tuple(f"{result.name}: {result.why}" for result in results if result.ok is False)
     return Verdict(valid=not reasons, reasons=reasons), results
@@ -111,13 +139,51 @@ def input_lengths(case: Case) -> GateResult:
     name, found = "input tokens", case.measurement
     if found is None or not found.input_lens:
         return _no(name, "no per-request lengths")
-    least, most = case.drawn.input
-    slack = max(RECOUNT_LEAST, int(most * RECOUNT_SHARE)) + FRAME_TOKENS * case.point.chat
-    least, most = max(1, least - slack), most + slack
+    least, most = max(1, case.drawn.input[0] - case.slack), case.drawn.input[1] + case.slack
     outside = [length for length in found.input_lens if not least <= length <= most]
     if outside:
         return _no(name, f"{len(outside)} of {len(found.input_lens)} outside {least}..{most}{_extremes(outside)}")
     return _yes(name, f"{counted(len(found.input_lens), 'prompt')}, each within {least}..{most}")
+
+
+def numbers(case: Case) -> GateResult:
+    """No NaN and no infinity in the client's result or the counters, and tokens and time above zero."""
+    name, found = "numbers", case.measurement
+    if found is None:
+        return _no(name, "the client left no result")
+    sides = {"before": case.before, "after": case.after}
+    told = {f"{seat} {side}": one.model_dump() for side, seats in sides.items() for seat, one in seats.items()}
+    wrong = [where for where, number in _numbers({**found.raw, **told}) if not math.isfinite(number)]
+    if wrong:
+        return _no(name, f"not finite: {_short(', '.join(dict.fromkeys(wrong)))}")
+    tokens = f"tokens: {found.total_input_tokens} in, {found.total_output_tokens} out, in {found.duration_s:g} s"
+    return _answer(name, min(found.total_input_tokens, found.total_output_tokens, found.duration_s) > 0, tokens)
+
+
+def window(case: Case) -> GateResult:
+    """The time that the client measured lies within the point's, and its own figures agree with it."""
+    name, found = "window", case.measurement
+    if found is None:
+        return _no(name, "the client left no result")
+    seconds = found.duration_s
+    why = f"{seconds:.6g} s measured, {case.wall_s:.6g} s by our clock"
+    if not 0 < seconds <= case.wall_s + _apart(seconds):
+        return _no(name, why)
+    begun, ended = (_number(found.raw.get(f"benchmark_{side}_time_unix")) for side in ("start", "end"))
+    if begun is not None and ended is not None and not abs(ended - begun - seconds) <= _apart(seconds):
+        return _no(name, f"{why}; from its start to its end {ended - begun:.6g} s")
+    rate, tokens = _number(found.raw.get("output_throughput")), found.total_output_tokens
+    if rate is not None and not abs(rate * seconds - tokens) <= max(1.0, tokens * WINDOW_SHARE):
+        return _no(name, f"{why}; its {rate:.6g} tok/s make {rate * seconds:.6g}, it counted {tokens}")
+    return _yes(name, why)
+
+
+def deployment(case: Case) -> GateResult:
+    """Every serving container runs at the end what was planned: its image, its command line, its mounts."""
+    name = "deployment"
+    if case.unlike is None:
+        return _no(name, "no evidence: its containers were not looked at when the load had ended")
+    return _answer(name, not case.unlike, "; ".join(case.unlike) or "each container runs the planned image and argv")
 
 
 def services_alive(case: Case) -> GateResult:
@@ -143,12 +209,51 @@ def prefill_finished(case: Case) -> GateResult:
     return _answer(name, not bad and sum(moved.values()) >= case.requests, why)
 
 
+def workers(case: Case) -> GateResult:
+    """Every planned worker finished requests: a role's sum alone would hide one that stood idle."""
+    name = "workers"
+    moved, bad = _case_moves(case, ("prefill", "decode", "server"), "finished")
+    idle = [seat for seat, value in moved.items() if not value]
+    if bad or idle:
+        return _no(name, bad or f"{', '.join(idle)} finished no request")
+    return _yes(name, f"{counted(len(moved), 'worker')}, each finished requests{_shares(moved)}")
+
+
 def decode_finished(case: Case) -> GateResult:
     """Decode (or aggregated) workers finished exactly the requests sent: less is loss, more is someone else's load."""
     name = "decode requests" if case.arm.disagg else "server requests"
     moved, bad = _case_moves(case, case.generating, "finished")
     why = bad or f"{_sum(moved)} finished, {case.requests} sent{_shares(moved)}"
     return _answer(name, not bad and sum(moved.values()) == case.requests, why)
+
+
+def prompt_tokens(case: Case) -> GateResult:
+    """The servers counted the prompts as the client did, warm-ups included: they cut text into the same tokens.
+
+    Each prompt may miss by what counting again and a chat frame change. A router's retry is one whole prompt more.
+    """
+    name, found = "prompt tokens", case.measurement
+    if found is None or not found.input_lens:
+        return _no(name, "no per-request lengths")
+    moved, bad = _case_moves(case, case.reading, "prompt_tokens")
+    finished, bad_too = _case_moves(case, case.reading, "finished")
+    if bad or bad_too:
+        return _no(name, bad or bad_too)
+    client = found.total_input_tokens + case.point.warmups * found.input_lens[0]
+    slack = case.requests * case.slack
+    retries = max(0.0, sum(finished.values()) - case.requests) * (case.drawn.input[1] + case.slack)
+    why = f"{_sum(moved)} counted by the servers, {client} by the client with warm-ups{_shares(moved)}"
+    return _answer(name, client - slack <= sum(moved.values()) <= client + slack + retries, why)
+
+
+def prefix_cache(case: Case) -> GateResult:
+    """Where the prefix cache is off no prompt token came from one: repeated warm-ups would make figures too good."""
+    name = "prefix cache"
+    moved, bad = _case_moves(case, case.reading, "cached_tokens")
+    if case.prefix_cache:
+        return _skip(name, f"on, as planned: {bad or _sum(moved) + ' prompt tokens spared'}")
+    spared = counted(sum(moved.values()), "prompt token")
+    return _answer(name, not bad and not sum(moved.values()), bad or f"off, {spared} spared{_shares(moved)}")
 
 
 def generated(case: Case) -> GateResult:
@@ -203,11 +308,17 @@ GATES: tuple[Gate, ...] = (
     requests,
     output_lengths,
     input_lengths,
+    numbers,
+    window,
     services_alive,
+    deployment,
     no_transfer_errors,
+    workers,
     prefill_finished,
     decode_finished,
+    prompt_tokens,
     generated,
+    prefix_cache,
     acceptance,
     no_drafting,
 )
@@ -216,6 +327,26 @@ GATES: tuple[Gate, ...] = (
 def _generating(roles: Mapping[str, Role]) -> tuple[Role, ...]:
     """The roles whose tokens reach the client: decode on a disaggregated deployment, else the servers."""
     return ("decode",) if {"prefill", "decode"} & set(roles.values()) else ("server",)
+
+
+def _apart(seconds: float) -> float:
+    return max(WINDOW_SECONDS, seconds * WINDOW_SHARE)
+
+
+def _numbers(value: object, where: str = "") -> Iterator[tuple[str, float]]:
+    """Every number in a JSON value, with the name of the field that it is in."""
+    if isinstance(value, Mapping):
+        for name, inner in value.items():
+            yield from _numbers(inner, f"{where} {name}".strip())
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            yield from _numbers(inner, where)
+    elif (number := _number(value)) is not None:
+        yield where, number
+
+
+def _number(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
 def _has_drafts(case: Case, seat: str) -> bool:

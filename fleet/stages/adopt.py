@@ -46,7 +46,7 @@ def adopt(deployment: Deployment, found: Left) -> None:
     there = [service for service in deployment.services if deployment.named(service) in present]
     if not there:
         return
-    whys = [*_missing(deployment, there), *_unlike(deployment, there)]
+    whys = [*_missing(deployment, there), *_differing(deployment, there)]
     if whys:
         tell(f"  arm {name} is started anew: {'; '.join(whys)}")
         return
@@ -62,18 +62,22 @@ def _missing(deployment: Deployment, there: Sequence[Service]) -> list[str]:
     return [f"{service.name} is gone" for service in deployment.services if service not in there]
 
 
-def _unlike(deployment: Deployment, services: Sequence[Service]) -> list[str]:
+def unlike(machine: Machine, deployment: Deployment, services: Sequence[Service], image: str) -> list[str]:
+    """What of a host's containers is not these services at work, a line each. image: the ID that they shall run."""
+    rows = json.loads(machine.docker(docker.inspect_argv([deployment.named(one) for one in services])).out)
+    whys = [
+        (service.name, docker.unlike(row, service, machine.host, image))
+        for service, row in zip(services, rows, strict=True)
+    ]
+    return [f"{name} {why}" for name, why in whys if why]
+
+
+def _differing(deployment: Deployment, services: Sequence[Service]) -> list[str]:
     grouped = by_host(services)
 
     def act(machine: Machine) -> list[str]:
-        own = grouped[machine.name]
         image = image_on(machine, deployment.arm.arm.image)
-        rows = json.loads(machine.docker(docker.inspect_argv([deployment.named(one) for one in own])).out)
-        whys = [
-            (service.name, docker.unlike(row, service, machine.host, image.id if image else ""))
-            for service, row in zip(own, rows, strict=True)
-        ]
-        return [f"{name} {why}" for name, why in whys if why]
+        return unlike(machine, deployment, grouped[machine.name], image.id if image else "")
 
     return [why for answer in deployment.session.all(grouped, act).values() for why in answer]
 

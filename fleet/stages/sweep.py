@@ -22,7 +22,7 @@ from fleet.results.aggregate import aggregate, figures
 from fleet.results.judge import acceptance_length, judge
 from fleet.results.record import Evidence, Figures, Record, State, Verdict
 from fleet.session import Machine
-from fleet.stages import collect, corpse, counters, watch
+from fleet.stages import adopt, collect, corpse, counters, watch
 from fleet.stages.deployment import Deployment, by_host, checks, spoken
 from fleet.stages.launch import start
 from fleet.stages.teardown import STOP_SECONDS, ours
@@ -81,6 +81,8 @@ class PointRunner:
         self.planned = planned
         self.point = planned.point
         self.image = images[planned.client.host]
+        self.ids = {host: image.id for host, image in images.items()}
+        self.unlike: list[str] | None = None
         self.double = any(image.double for image in images.values())
         self.client = planned.client
         self.machine = deployment.session.machine(planned.client.host)
@@ -140,9 +142,21 @@ class PointRunner:
             after = watch.meanwhile(self.deployment, lambda: counters.settled(self.deployment))
             if self._failures(load):
                 corpse.certain(self.deployment)
+            self.unlike = self._looked_at()
             return load, after
         except ServiceDied as death:
             return replace(load, code=None, why=death.what, error=death), {}
+
+    def _looked_at(self) -> list[str]:
+        """What of the running deployment is not as planned, or could not be asked."""
+        deployment, grouped = self.deployment, by_host(self.deployment.services)
+
+        def act(machine: Machine) -> list[str]:
+            return adopt.unlike(machine, deployment, grouped[machine.name], self.ids[machine.name])
+
+        answers = deployment.session.each(grouped, act).items()
+        told = ([f"{host}: {one.what}"] if isinstance(one, FleetError) else one for host, one in answers)
+        return [line for lines in told for line in lines]
 
     def _failures(self, load: Load) -> bool:
         """Whether the client ended by itself, and not every request was answered."""
@@ -287,7 +301,11 @@ class PointRunner:
         roles = {service.name: service.seat.role for service in counters.http_servers(deployment)}
         errors, silent = transfer_errors(deployment, started) if load.code is not None else ([], [])
         drawn = deployment.load.drawn(point)
-        verdict, gates = judge(point, arm, measurement, before, after, roles, load.deaths, errors, drawn)
+        cached = [deployment.engine.prefix_cache(service.argv) for service in deployment.arm.servers]
+        verdict, gates = judge(
+            point, arm, measurement, before, after, roles, load.deaths, errors, drawn,
+            wall_s=(datetime.now(UTC) - started).total_seconds(), prefix_cache=any(cached), unlike=self.unlike,
+        )  # fmt: skip
         verdict = _with_reasons(verdict, [*_client_reasons(load), *broken, *silent])
         agg, no_agg = self._aggregate(load, verdict)
         folder = deployment.folder

@@ -53,6 +53,26 @@ def test_one_arm_with_mtp(desk: Desk) -> None:
     assert "POST /v1/chat/completions" in log
     assert "Application startup complete" in log
     desk.nothing_left()
+    reported(desk)
+
+
+def reported(desk: Desk) -> None:
+    """The run as a page with all its plots, marked everywhere; as doubles' it is no measurement and never exported."""
+    page = desk.folder / "page.html"
+    said = desk.invoke("report", "--html", str(page), "--svg", str(desk.folder / "plots"))
+    assert said.code == 0, said.all
+    assert "DOUBLE, TRIAL: not a measurement" in said.out
+    plots = {"acceptance", "e2el", "pareto", "tpot", "ttft"}
+    stem = "256-16-double-trial.svg"
+    assert {one.name for one in (desk.folder / "plots").iterdir()} == {f"{plot}-{stem}" for plot in plots}
+    assert page.read_text().count("DOUBLE, TRIAL: not a measurement") == 2 + len(plots)
+    told = json.loads(desk.invoke("report", "--json").out)
+    assert (told["measurement"], told["mark"]) == (False, "DOUBLE, TRIAL: not a measurement")
+    first, second = told["runs"][0]["results"][0]["acceptance_by_position"]
+    assert 0 < second < first < 1
+    refused = desk.invoke("export")
+    assert refused.code == 1
+    assert "DOUBLE, TRIAL: not a measurement, so it is not exported" in refused.err
 
 
 def believed(desk: Desk, record: Record) -> None:
@@ -65,6 +85,9 @@ def believed(desk: Desk, record: Record) -> None:
     gates = {gate.name: gate.why for gate in record.gates if gate.ok}
     sent = record.prompts + record.warmups
     assert gates["server requests"] == f"{sent} finished, {sent} sent"
+    assert gates["deployment"] == "each container runs the planned image and argv"
+    assert gates["prefix cache"] == "off, 0 prompt tokens spared"
+    assert {"numbers", "window", "workers", "prompt tokens"} <= set(gates)
     agg = json.loads((desk.run().path / str(record.agg)).read_text())
     assert (agg["model"], agg["framework"], agg["is_multinode"], agg["tp"]) == (NAME, "vllm", False, 8)
     assert agg["p99.9_ttft"] > 0

@@ -329,3 +329,9 @@ def test_workers_that_hand_over_nothing_and_a_server_that_is_no_pair_are_refused
 def test_a_depth_of_0_is_carried_too() -> None:
     decode = build.arm(depth=0).of("decode").model_copy(update={"settings": {"DECODE_MTP_SIZE": "0"}})
     assert "decode.settings.DECODE_MTP_SIZE" in atom._consumes(build.arm(depth=0), decode)
+
+
+def test_a_prefix_cache_is_there_unless_it_was_turned_off() -> None:
+    assert atom.prefix_cache(("serve", "--no-enable_prefix_caching")) is False
+    assert atom.prefix_cache(("serve",)) is True
+    assert atom.prefix_cache(("serve", "--no-enable_prefix_caching", "--enable_prefix_caching")) is True

@@ -1,10 +1,14 @@
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from fleet.errors import FleetError
-from fleet.model.arm import Arm, Workers
-from fleet.results.export import NAME_MAX, measurement, point_filename, result_filename
+from fleet.model.arm import Arm, Component, Workers
+from fleet.results.export import NAME_MAX, exported, measurement, point_filename, result_filename
+from fleet.results.record import Image
+from tests import interop
 from tests.judged import a_record, disagg_arm, invalid, single_arm
 
 CONCS = (256, 512, 768, 1024, 2048)
@@ -83,3 +87,69 @@ def test_nothing_else_leaves(changes: dict[str, object], message: str) -> None:
 def test_an_invalid_point_stays_with_its_reason() -> None:
     with pytest.raises(FleetError, match="not exported: requests: 39 of 40"):
         measurement(invalid("requests: 39 of 40"))
+
+
+TAG = "rocm/atom-dev:nightly_202606101403"
+
+
+def test_the_captured_pair_leaves_to_the_last_byte() -> None:
+    raw = interop.path("captured/raw-bench.2p1d.json").read_bytes()
+    arm = public_2p1d("none").model_copy(
+        update={"fingerprint": "ab", "depth": 0, "router": Component(name="atomesh", version="087b")}
+    )
+    record = a_record(conc=256, asked=256, spec="none", depth=0, image=Image(tag=TAG))
+    found = exported(record, arm, raw, "mi355x-amds_06")
+    name = point_filename(arm, "mi355x-amds_06", 256)
+    assert list(found.files) == [name.removeprefix("agg_"), name]
+    assert found.files[name.removeprefix("agg_")] == raw
+    assert found.files[name] == interop.path("captured/aggregate.2p1d.json").read_bytes()
+
+
+def raw_of(**changes: object) -> bytes:
+    facts = {"model_id": "m", "max_concurrency": 4, "output_throughput": 8.0, "total_token_throughput": 16.0}
+    return json.dumps({**facts, "median_tpot_ms": 10.0, **changes}).encode()
+
+
+def test_a_point_that_is_not_valid_leaves_only_when_asked_and_marked_in_name_and_content() -> None:
+    record = invalid("requests: 39 of 40", "window: x")
+    with pytest.raises(FleetError, match="invalid, so it is not exported: requests: 39 of 40"):
+        exported(record, disagg_arm(), raw_of())
+    found = exported(record, disagg_arm(), raw_of(), include_invalid=True)
+    assert [name.startswith(("INVALID_dsv4_", "INVALID_agg_dsv4_")) for name in found.files] == [True, True]
+    assert json.loads(found.files[list(found.files)[1]])["invalid"] == "requests: 39 of 40; window: x"
+    assert (found.told["valid"], found.told["reasons"]) == (False, ["requests: 39 of 40", "window: x"])
+
+
+def test_a_valid_point_has_the_public_keys_only() -> None:
+    found = exported(a_record(), disagg_arm(), raw_of(), include_invalid=True)
+    (agg,) = [json.loads(data) for name, data in found.files.items() if name.startswith("agg_")]
+    assert "invalid" not in agg
+    assert (agg["image"], agg["median_intvty"], agg["output_tput_per_gpu"]) == ("rocm/atom-dev:n1", 100.0, 1.0)
+    assert found.told["client"] is None
+
+
+@pytest.mark.parametrize("changes", [{"double": True}, {"trial": True}])
+def test_doubles_and_trials_never_leave(changes: dict[str, object]) -> None:
+    for record in (a_record(**changes), invalid("x", **changes)):
+        with pytest.raises(FleetError, match="not a measurement, so it is not exported"):
+            exported(record, disagg_arm(), raw_of(), include_invalid=True)
+
+
+@pytest.mark.parametrize(
+    ("raw", "why"),
+    [
+        (raw_of(median_tpot_ms=0), "median_tpot_ms is 0, so it has no interactivity"),
+        (raw_of(mean_tpot_ms=float("nan")), "the client's result holds what JSON cannot"),
+        (b"[1]", "the client's result is no JSON object"),
+        (b"{", "the client's result holds what JSON cannot"),
+    ],
+)
+def test_a_result_that_has_no_aggregate_says_why(raw: bytes, why: str) -> None:
+    found = exported(invalid("x"), disagg_arm(), raw, include_invalid=True)
+    assert list(found.files.values()) == [raw]
+    assert str(found.told["no_aggregate"]).startswith(why)
+
+
+def test_the_runner_is_the_recipes_label_unless_one_is_named() -> None:
+    assert "_mi355x_concurrency_" in exported(a_record(), disagg_arm(), raw_of()).raw_name
+    assert "_amds_06_concurrency_" in exported(a_record(), disagg_arm(), raw_of(), "amds_06").raw_name

@@ -61,7 +61,7 @@ def test_a_huge_value(
     context: Context, capsys: pytest.CaptureFixture[str], verb: str, flag: str, many: bool, kind: str
 ) -> None:
     task, name = tasks.ns[verb], flag[2:].replace("-", "_")
-    name = f"{name}_" if name == "from" else name
+    name = f"{name}_" if name in ("from", "format") else name
     given = {**NEEDED.get(verb, {}), name: [HUGE[kind]] if many else HUGE[kind]}
     code, message = outcome(task, context, given)
     assert code in (0, 2, 3), message

@@ -27,6 +27,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         "fleet.compares",
         "fleet.shell",
         "fleet.enrol",
+        "fleet.reports",
         "fleet.trust",
     ),
     ("fleet.ui", "fleet.stages"),
@@ -91,6 +92,11 @@ PURE = (
     "fleet.results.compare",
     "fleet.results.telling",
     "fleet.results.ledger",
+    "fleet.results.export",
+    "fleet.results.sheet",
+    "fleet.results.chart",
+    "fleet.results.plot",
+    "fleet.results.page",
 )
 REMOTE = {"fabric", "paramiko", "subprocess"}
 WORLD = {

@@ -10,7 +10,7 @@ from fleet.model.arm import Workers
 from fleet.model.evidence import Counters, Drawn
 from fleet.results.judge import GATES, acceptance_length, judge
 from fleet.results.record import GateResult, Verdict
-from tests.judged import ROLES, a_measurement, a_point, after, before, disagg_arm, single_arm
+from tests.judged import ROLES, a_measurement, a_point, after, before, disagg_arm, prefilled, single_arm
 
 DRAWN = Drawn(client="c", input=(6553, 8192), output=(819, 1024), public_sequence=True)
 STP = {"spec": "none", "depth": 0, "name": "1p1d"}
@@ -27,6 +27,9 @@ def asked(**changes: Any) -> tuple[Verdict, dict[str, GateResult]]:
         "deaths": (),
         "transfer_errors": (),
         "drawn": DRAWN,
+        "wall_s": 130.0,
+        "prefix_cache": False,
+        "unlike": (),
     }
     verdict, gates = judge(**(case | changes))
     return verdict, {gate.name: gate for gate in gates}
@@ -46,11 +49,17 @@ def test_a_sound_point_passes_every_gate_that_applies() -> None:
         "requests": True,
         "output tokens": True,
         "input tokens": True,
+        "numbers": True,
+        "window": True,
         "services": True,
+        "deployment": True,
         "kv transfer": True,
+        "workers": True,
         "prefill requests": True,
         "decode requests": True,
+        "prompt tokens": True,
         "generated tokens": True,
+        "prefix cache": True,
         "acceptance": True,
         "no drafting": None,
     }
@@ -93,9 +102,12 @@ def test_no_result_at_all() -> None:
         "requests",
         "output tokens",
         "input tokens",
+        "numbers",
+        "window",
+        "prompt tokens",
         "generated tokens",
     ]
-    assert len(verdict.reasons) == 4
+    assert len(verdict.reasons) == 7
 
 
 def test_an_answer_that_was_cut_short_counts_as_success_for_the_client_and_not_for_us() -> None:
@@ -175,16 +187,19 @@ def test_a_decode_that_finished_more_served_someone_else_too() -> None:
 
 
 def test_a_prefill_may_finish_more_for_a_routers_retry_and_never_less() -> None:
-    more = after() | {"prefill0": Counters(finished=51)}
-    less = after() | {"prefill0": Counters(finished=49)}
+    more = after() | {"prefill0": prefilled(finished=51, prompt_tokens=20 + 49 * 7000)}
+    less = after() | {"prefill0": prefilled(finished=49)}
     assert asked(after=more)[0].valid
     only(asked(after=less)[0], "prefill requests: 47 finished, 48 sent")
 
 
 def test_requests_are_summed_over_the_seats_of_a_role() -> None:
     roles = ROLES | {"prefill1": "prefill"}
-    first = before() | {"prefill1": Counters(finished=0)}
-    last = after() | {"prefill0": Counters(finished=32), "prefill1": Counters(finished=18)}
+    first = before() | {"prefill1": Counters(finished=0, prompt_tokens=0, cached_tokens=0)}
+    last = after() | {
+        "prefill0": prefilled(finished=32, prompt_tokens=20 + 30 * 7000),
+        "prefill1": prefilled(finished=18, prompt_tokens=18 * 7000),
+    }
     verdict, gates = asked(roles=roles, before=first, after=last)
     assert verdict.valid
     assert gates["prefill requests"].why == "48 finished, 48 sent (prefill0 30, prefill1 18)"
@@ -192,7 +207,11 @@ def test_requests_are_summed_over_the_seats_of_a_role() -> None:
 
 def test_a_prefill_that_did_nothing_shows_that_decode_served_alone() -> None:
     verdict, _ = asked(after=after() | {"prefill0": before()["prefill0"]})
-    only(verdict, "prefill requests: 0 finished, 48 sent")
+    assert verdict.reasons == (
+        "workers: prefill0 finished no request",
+        "prefill requests: 0 finished, 48 sent",
+        "prompt tokens: 0 counted by the servers, 336000 by the client with warm-ups",
+    )
 
 
 @pytest.mark.parametrize(
@@ -269,8 +288,9 @@ def test_without_speculation_counters_at_rest_pass() -> None:
 
 
 def test_an_engine_without_draft_counters_does_not_draft() -> None:
-    bare = {seat: Counters(finished=2, generated_tokens=64) for seat in ROLES}
-    then = {seat: Counters(finished=50, generated_tokens=48064) for seat in ROLES}
+    bare = {seat: Counters(finished=2, prompt_tokens=0, generated_tokens=64, cached_tokens=0) for seat in ROLES}
+    last = {"finished": 50, "prompt_tokens": 336000, "generated_tokens": 48064, "cached_tokens": 0}
+    then = {seat: Counters(**last) for seat in ROLES}
     verdict, gates = asked(arm=disagg_arm(**STP), before=bare, after=then)
     assert verdict.valid
     assert gates["no drafting"].why == "no draft counter"
@@ -293,7 +313,8 @@ def test_an_aggregated_server_generates_the_first_token_itself() -> None:
 
 def test_all_reasons_are_told_at_once() -> None:
     verdict, _ = asked(deaths=["router died"], transfer_errors=["lost"], after=after(finished=2))
-    assert [reason.split(":")[0] for reason in verdict.reasons] == ["services", "kv transfer", "decode requests"]
+    told = [reason.split(":")[0] for reason in verdict.reasons]
+    assert told == ["services", "kv transfer", "workers", "decode requests"]
 
 
 def test_the_acceptance_length_for_the_record() -> None:
@@ -338,3 +359,140 @@ def test_a_client_is_judged_by_the_lengths_that_it_draws() -> None:
     verdict, gates = asked(measurement=measurement, drawn=DRAWN.model_copy(update={"output": (819, 1025)}))
     assert verdict.valid
     assert gates["output tokens"].why.endswith("each within 819..1025")
+
+
+@pytest.mark.parametrize(
+    ("raw", "why"),
+    [
+        ({"mean_tpot_ms": float("nan")}, "not finite: mean_tpot_ms"),
+        (
+            {"itls": [[0.1, float("inf")], [float("inf")]], "p99_ttft_ms": float("-inf")},
+            "not finite: itls, p99_ttft_ms",
+        ),
+    ],
+)
+def test_a_number_that_is_none(raw: dict[str, Any], why: str) -> None:
+    verdict, _ = asked(measurement=a_measurement(raw=raw))
+    only(verdict, f"numbers: {why}")
+
+
+def test_a_counter_that_is_no_number() -> None:
+    _, gates = asked(after=after(accepted=float("nan")))
+    assert gates["numbers"].why == "not finite: decode0 after accepted"
+    assert gates["acceptance"].ok is False
+
+
+def test_finite_numbers_with_tokens_and_time() -> None:
+    _, gates = asked(measurement=a_measurement(raw={"request_rate": "inf", "mean_ttft_ms": 1.0, "ok": True, "x": None}))
+    assert gates["numbers"].ok is True
+    assert gates["numbers"].why == "tokens: 280000 in, 40000 out, in 100 s"
+
+
+@pytest.mark.parametrize("changes", [{"total_input_tokens": 0}, {"total_output_tokens": 0}, {"duration_s": 0.0}])
+def test_nothing_is_no_measurement(changes: dict[str, Any]) -> None:
+    _, gates = asked(measurement=a_measurement(**changes))
+    assert gates["numbers"].ok is False
+
+
+@pytest.mark.parametrize(("wall", "ok"), [(130.0, True), (99.0, True), (98.9, False)])
+def test_a_client_cannot_have_measured_longer_than_its_point_took(wall: float, ok: bool) -> None:
+    """A second of a hundred may be missing: the clocks are two."""
+    _, gates = asked(wall_s=wall)
+    assert gates["window"].ok is ok
+    assert gates["window"].why == f"100 s measured, {wall:g} s by our clock"
+
+
+def test_a_short_load_may_miss_our_clock_by_half_a_second() -> None:
+    assert asked(measurement=a_measurement(duration_s=0.5), wall_s=0.0)[1]["window"].ok is True
+    assert asked(measurement=a_measurement(duration_s=0.6), wall_s=0.0)[1]["window"].ok is False
+    assert asked(measurement=a_measurement(duration_s=float("nan")))[1]["window"].ok is False
+
+
+@pytest.mark.parametrize(("end", "ok"), [(1101.0, True), (1101.1, False), (1098.9, False)])
+def test_the_clients_own_start_and_end_agree_with_its_duration(end: float, ok: bool) -> None:
+    raw = {"benchmark_start_time_unix": 1000.0, "benchmark_end_time_unix": end}
+    _, gates = asked(measurement=a_measurement(raw=raw))
+    assert gates["window"].ok is ok
+    assert ok or gates["window"].why.endswith(f"; from its start to its end {end - 1000:g} s")
+
+
+@pytest.mark.parametrize(("rate", "ok"), [(400.0, True), (404.0, True), (404.1, False), (395.0, False)])
+def test_the_clients_rate_agrees_with_its_tokens_and_time(rate: float, ok: bool) -> None:
+    _, gates = asked(measurement=a_measurement(raw={"output_throughput": rate}))
+    assert gates["window"].ok is ok
+    assert ok or f"its {rate:g} tok/s make {rate * 100:g}, it counted 40000" in gates["window"].why
+
+
+def test_a_deployment_that_is_no_longer_the_planned_one() -> None:
+    verdict, _ = asked(unlike=["decode0 is of another image", "router runs another command line"])
+    only(verdict, "deployment: decode0 is of another image; router runs another command line")
+
+
+def test_a_deployment_that_nobody_looked_at_is_no_evidence() -> None:
+    verdict, _ = asked(unlike=None)
+    only(verdict, "deployment: no evidence: its containers were not looked at when the load had ended")
+
+
+def test_a_deployment_as_planned() -> None:
+    assert asked()[1]["deployment"].why == "each container runs the planned image and argv"
+
+
+def test_a_worker_that_stood_idle_is_named_though_its_role_finished_everything() -> None:
+    roles = ROLES | {"decode1": "decode"}
+    idle = before()["decode0"]
+    verdict, _ = asked(roles=roles, before=before() | {"decode1": idle}, after=after() | {"decode1": idle})
+    only(verdict, "workers: decode1 finished no request")
+
+
+def test_workers_that_all_worked() -> None:
+    assert asked()[1]["workers"].why == "2 workers, each finished requests (prefill0 48, decode0 48)"
+
+
+@pytest.mark.parametrize(
+    ("chat", "tokens", "ok"),
+    [
+        (False, 336000 - 48 * 81, True),
+        (False, 336000 - 48 * 81 - 1, False),
+        (False, 336000 + 48 * 81, True),
+        (False, 336000 + 48 * 81 + 1, False),
+        (True, 336000 + 48 * (81 + 64), True),
+        (True, 336000 + 48 * (81 + 64) + 1, False),
+        (True, 5 * 336000, False),
+    ],
+)
+def test_servers_and_client_cut_text_into_the_same_tokens(chat: bool, tokens: int, ok: bool) -> None:
+    last = after() | {"prefill0": prefilled(prompt_tokens=20 + tokens)}
+    _, gates = asked(point=a_point(chat=chat), after=last)
+    assert gates["prompt tokens"].ok is ok
+    assert gates["prompt tokens"].why == f"{tokens} counted by the servers, 336000 by the client with warm-ups"
+
+
+def test_prompt_tokens_of_a_retry_are_a_whole_prompt_more_and_no_two() -> None:
+    def with_retry(tokens: int) -> bool | None:
+        last = after() | {"prefill0": prefilled(finished=51, prompt_tokens=20 + 336000 + tokens)}
+        return asked(after=last)[1]["prompt tokens"].ok
+
+    assert with_retry(48 * 145 + 8192 + 145) is True
+    assert with_retry(48 * 145 + 8192 + 146) is False
+
+
+def test_prompt_tokens_without_the_counter() -> None:
+    verdict, _ = asked(after=after() | {"prefill0": prefilled(prompt_tokens=None)})
+    only(verdict, "prompt tokens: no evidence: prefill0 showed no prompt tokens after")
+
+
+def test_a_prefix_cache_that_was_off_spares_nothing() -> None:
+    assert asked()[1]["prefix cache"].why == "off, 0 prompt tokens spared"
+    verdict, _ = asked(after=after() | {"prefill0": prefilled(cached_tokens=6912)})
+    only(verdict, "prefix cache: off, 6912 prompt tokens spared")
+
+
+def test_a_prefix_cache_that_is_on_as_planned_is_told_and_not_judged() -> None:
+    _, gates = asked(after=after() | {"prefill0": prefilled(cached_tokens=6912)}, prefix_cache=True)
+    assert gates["prefix cache"].ok is None
+    assert gates["prefix cache"].why == "on, as planned: 6912 prompt tokens spared"
+
+
+def test_a_prefix_cache_that_nobody_counts_is_no_evidence() -> None:
+    verdict, _ = asked(after=after() | {"prefill0": prefilled(cached_tokens=None)})
+    only(verdict, "prefix cache: no evidence: prefill0 showed no cached tokens after")

@@ -48,10 +48,10 @@ def test_a_good_point_is_done_valid_and_on_disk(world: World, up: Deployment) ->
     assert world.told.records == [record]
     assert record.raw == "raw/1p1d-mtp3-c4.json"
     assert record.agg == "agg/1p1d-mtp3-c4.json"
-    assert record.figures.output_tput_per_gpu == 25.0
+    assert record.figures.output_tput_per_gpu == 40 * 900 / 0.4 / 8
     assert record.figures.acceptance_length == pytest.approx(1 + 550 / 345)
     assert record.evidence["decode0"].after == record.evidence["decode0"].before.model_copy(  # type: ignore[union-attr]
-        update={"finished": 48, "prompt_tokens": 48, "generated_tokens": 43200,
+        update={"finished": 48, "prompt_tokens": 48 * 8000, "generated_tokens": 43200,
                 "drafted": 49680, "accepted": 26400, "steps": 16560}
     )  # fmt: skip
     assert record.double is False
@@ -400,3 +400,25 @@ def test_a_router_that_counts_too_few_workers_ends_the_arm(world: World, up: Dep
     (record,) = up.folder.records()
     assert (record.state, record.valid) == ("incomplete", False)
     assert record.verdict.reasons[0].startswith("client: stopped: router on mi355x-01: ")
+
+
+def test_a_server_that_is_no_longer_the_planned_one_when_the_load_has_ended(
+    world: World, up: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain, swapped = Box.inspected, world.box("decode0")
+    changed = {"Image": "sha256:other"}
+    monkeypatch.setattr(Box, "inspected", lambda box: plain(box) | (changed if box is swapped else {}))
+    record = run(up)
+    assert record.state == "done"
+    assert record.verdict.reasons == ("deployment: decode0 is of another image",)
+
+
+def test_a_host_that_does_not_tell_what_runs_on_it_is_a_reason(world: World, up: Deployment) -> None:
+    def ends(node: Node, box: Box) -> None:
+        World.client_ends(world, node, box)
+        decode = next(one for one in world.nodes.values() if any("decode0" in name for name in one.boxes))
+        decode.first = [("docker inspect", (1, "", "Error: no such object"))]
+
+    world.client_ends = ends  # type: ignore[method-assign]
+    (reason,) = run(up).verdict.reasons
+    assert reason.startswith("deployment: mi355x-02: ")

@@ -210,3 +210,18 @@ def test_one_server_has_no_pairs() -> None:
         vllm.prefill_request("m", "p", 1)
     with pytest.raises(NotReady):
         vllm.decode_request("m", "p", 1, {}, {})
+
+
+def test_a_prefix_cache_is_there_unless_it_was_turned_off() -> None:
+    assert vllm.prefix_cache(("serve", "--no-enable-prefix-caching")) is False
+    assert vllm.prefix_cache(("serve",)) is True
+    assert vllm.prefix_cache(("serve", "--no-enable-prefix-caching", "--enable-prefix-caching")) is True
+
+
+def test_accepted_tokens_by_position_and_tokens_from_the_prefix_cache() -> None:
+    name = "vllm:spec_decode_num_accepted_tokens_per_pos_total"
+    text = f'{name}{{engine="0",position="0"}} 7.0\n{name}{{engine="0",position="1"}} 4.0\n'
+    text += "vllm:prefix_cache_hits_total 64\n"
+    found = vllm.counters(text)
+    assert (found.by_position, found.cached_tokens) == ((7.0, 4.0), 64.0)
+    assert vllm.counters("").by_position is None
