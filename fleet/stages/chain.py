@@ -348,7 +348,7 @@ class Chain:
             self._settle(leg)
         elif awake.now() - leg.heard > SILENT and awake.since() > SILENT:
             self.ways.given_up.add(leg.host)
-            self._take_out(leg, "failed", f"said nothing for {SILENT:g} s while the stream was under way")
+            self._take_out(leg, "failed", f"no answer for {SILENT:g} s while the stream was under way: lost")
 
     def _settle(self, leg: Leg) -> None:
         """A host whose script has ended."""

@@ -45,6 +45,10 @@ AGAIN_SECONDS = 8.0
 """How long a host may take to tell what it has, after the stream to it was cut off."""
 
 FULL = "no space left on device"
+
+NOTHING = 1 << 20
+"""Bytes: a disk with less is full."""
+
 ENGINE_GONE = ("Cannot connect to the Docker daemon", "error during connect", "connection reset", "unexpected EOF")
 
 
@@ -540,9 +544,9 @@ class Staging:
         error = arrival.error or HostError("the load failed", where=target.host)
         said = "\n".join([*arrival.said, error.what])
         own = not isinstance(error, HostError) or type(error) is not HostError or not arrival.said
-        if FULL in said:
+        if FULL in said or (type(error) is HostError and not arrival.said and self._full(target.host)):
             load.tidy(self.session.machine(target.host), self.wanted)
-            what = f"the engine's disk is full: nothing of {self.tag} stays there"
+            what = f"no space left on device: the engine's disk is full, and nothing of {self.tag} stays there"
             self._fail(target.host, HostError(what, where=target.host, hint="free some space and type the same again"))
             return False
         if own:
@@ -554,6 +558,14 @@ class Staging:
             return False
         target.whole, target.error = True, error
         return True
+
+    def _full(self, host: str) -> bool:
+        """Whether an engine's disk has no room, not even for what the engine had to say of it."""
+        try:
+            free = stock(self.session.machine(host)).engine
+        except HostError:
+            return False
+        return free is not None and free < NOTHING
 
 
 def _quietly(act: Callable[[], object]) -> None:

@@ -154,7 +154,7 @@ def test_the_nodes_cut_in_the_middle_and_at_the_end_are_the_only_ones_without_it
         stage(made, TAG, NODES)
     told.acted()
     assert re.findall("^(node.): ", str(error.value), re.M) == ["node3", "node5"]
-    assert "node3: said nothing for 5 s" in str(error.value)
+    assert "node3: no answer for 5 s" in str(error.value)
     assert ids(lab) == dict.fromkeys(["node1", "node2", "node4"], IMAGE.id)
     clean(lab, "node1", "node2", "node4")
 
@@ -201,7 +201,7 @@ def test_a_disk_without_room_gets_nothing_and_one_that_fills_keeps_nothing(lab: 
     told.acted()
     text = str(error.value)
     assert f"node2: no room for {TAG}" in text
-    assert f"node4: the engine's disk is full: nothing of {TAG} stays there" in text
+    assert f"node4: no space left on device: the engine's disk is full, and nothing of {TAG} stays there" in text
     assert ids(lab) == dict.fromkeys(["node1", "node3", "node5"], IMAGE.id)
     clean(lab)
 

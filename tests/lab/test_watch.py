@@ -48,7 +48,7 @@ def died(desk: Desk, said: Said) -> None:
     [
         (["kill"], r"decode 0 on node2 died \(exit 137: killed\)"),
         (["stop", "-t", "20"], r"decode 0 on node2 died \(exit (0: ended|143: terminated)\)"),
-        (["pause"], r"decode 0 on node2 died \(paused\)"),
+        (["pause"], r"decode 0 on node2 is paused"),
         (["rm", "-f"], r"decode 0 on node2 died \(exit 137: killed; somebody removed its container\)"),
     ],
 )
