@@ -133,6 +133,7 @@ def test_a_cable_cut_at_the_first_host(lab: Lab, session: Session, hurt: Callabl
     assert isinstance(found[node].error, FleetError)
 
 
+@pytest.mark.long
 def test_a_slow_host_is_taken_out(session: Session, hurt: Callable[..., None]) -> None:
     for name in staging.NODES:
         hurt("rate", name, 40)

@@ -22,6 +22,7 @@ CROSSOVER = 29.06
 """Where the doubles' rate model has the same output at depths 2 and 0: 2.2384 × (8 + 0.24 n) = 11.2 + 0.768 n."""
 
 
+@pytest.mark.long
 def test_the_crossover_of_the_doubles_is_found(desk: Desk) -> None:
     small, runs = desk.inventory(trial=TRIAL, everyone=SLOW), {}
     for key, arm in ARMS.items():

@@ -69,7 +69,7 @@ def test_a_decode_killed_in_the_middle_of_a_point_ends_its_arm_and_the_next_one_
     desk.nothing_left()
 
 
-@pytest.mark.parametrize(("verb", "end"), [("rm", "died"), ("pause", "is paused")])
+@pytest.mark.parametrize(("verb", "end"), [("rm", "died"), pytest.param("pause", "is paused", marks=pytest.mark.long)])
 def test_a_decode_that_goes_right_after_it_was_ready_leaves_the_record_of_the_first_point(
     desk: Desk, verb: str, end: str
 ) -> None:
@@ -165,11 +165,11 @@ def test_a_request_that_is_never_answered(desk: Desk) -> None:
 
 def test_a_point_of_which_one_request_hangs_ends_and_the_next_one_runs(desk: Desk) -> None:
     words = desk.small(STP, conc="4,8", inventory=desk.inventory(node2=fail("stall-request=20")))
-    said = desk.invoke(*words, INVOKE_FLEET_TIMEOUTS_REQUEST_WITHIN="4s", INVOKE_FLEET_TIMEOUTS_REST_WITHIN="20s")
+    said = desk.invoke(*words, INVOKE_FLEET_TIMEOUTS_REQUEST_WITHIN="9s", INVOKE_FLEET_TIMEOUTS_REST_WITHIN="20s")
     assert said.code == 1, said.all
     hung, ran = desk.run().records()
     assert (hung.conc, hung.state, hung.valid) == (4, "incomplete", False)
-    why = r"client: stopped: 1 of 24 requests not done: nothing has moved for \d+ s, where one may take 4 s "
+    why = r"client: stopped: 1 of 24 requests not done: nothing has moved for \d+ s, where one may take 9 s "
     assert re.match(why + r"\(timeouts.request_within\)", hung.verdict.reasons[0]), hung.verdict.reasons
     assert (ran.conc, ran.state, ran.valid) == (8, "done", True)
     logged(desk, "client-c4", "decode0")

@@ -157,6 +157,7 @@ def test_an_expired_lease_is_taken_over_with_a_word_and_reaped_from_another_mach
     desk.nothing_left()
 
 
+@pytest.mark.long
 def test_what_is_no_lease_is_told_and_can_be_removed_or_taken(desk: Desk, other: Desk) -> None:
     inventory, file = desk.inventory(), f"{FOLDER}/lease.json"
 

@@ -144,6 +144,7 @@ def test_a_layer_that_is_missing_after_all(lab: Lab, monkeypatch: pytest.MonkeyP
     clean(lab)
 
 
+@pytest.mark.long
 def test_the_nodes_cut_in_the_middle_and_at_the_end_are_the_only_ones_without_it(lab: Lab) -> None:
     have(lab, IMAGE, "node1")
     slowly(lab)
@@ -159,6 +160,7 @@ def test_the_nodes_cut_in_the_middle_and_at_the_end_are_the_only_ones_without_it
     clean(lab, "node1", "node2", "node4")
 
 
+@pytest.mark.long
 def test_a_slow_node_is_fed_by_itself_and_holds_nobody_back(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     class Eased(Told):
         def line(self, text: str) -> None:
@@ -210,7 +212,7 @@ def test_an_engine_killed_during_the_load_and_only_what_is_missing_the_next_time
     have(lab, IMAGE, "node1")
     slowly(lab)
     told = Told()
-    told.when("node4", 13 * MB, lambda: lab.fault("kill-docker", "node4"))
+    told.when("node4", 16 * MB, lambda: lab.fault("kill-docker", "node4"))
     with session(told) as made, pytest.raises(HostError) as error:
         stage(made, TAG, NODES)
     told.acted()

@@ -131,7 +131,7 @@ def test_a_model_goes_to_those_that_lack_it_and_what_is_there_stays(desk: Desk, 
     assert len(hashes(lab, "node3")) == 6
 
 
-@pytest.mark.parametrize("how", ["kill", "interrupt"])
+@pytest.mark.parametrize("how", ["kill", pytest.param("interrupt", marks=pytest.mark.long)])
 def test_after_an_end_in_the_middle_nothing_that_arrived_is_sent_again(
     desk: Desk, folder: None, healed: Fault, how: str
 ) -> None:

@@ -23,6 +23,7 @@ from typing import Any
 
 from double.flags import make_parser, read_table
 from double.http import Answer, Exchange, Request, call, request_bytes, serve, take_stream
+from double.openai import leave
 
 FLAGS = read_table(
     """
@@ -397,12 +398,9 @@ async def live(args: argparse.Namespace, workers: list[Worker]) -> int:
 
 
 async def until_told(args: argparse.Namespace, workers: list[Worker]) -> int:
-    loop, told = asyncio.get_running_loop(), asyncio.Event()
     for sign in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(sign, told.set)
-    task, stop = asyncio.ensure_future(live(args, workers)), asyncio.ensure_future(told.wait())
-    await asyncio.wait([task, stop], return_when=asyncio.FIRST_COMPLETED)
-    return task.result() if task.done() else 0
+        asyncio.get_running_loop().add_signal_handler(sign, leave)
+    return await live(args, workers)
 
 
 def main(argv: Sequence[str]) -> int:
