@@ -287,8 +287,8 @@ def not_idle(gpus: Sequence[Gpu], expected: int, limit: float = 0.10) -> str:
 
 def deaf(inits: Mapping[int, str]) -> Probe[frozenset[int]]:
     """Those first processes of containers that their stop signal does not reach: the kernel drops what the first one
-    of a PID namespace neither handles nor blocks (pid_namespaces(7)). Python handles none until it is told to, so an
-    engine that still imports is one of them. inits: the signal's name by process; "" is TERM.
+    of a PID namespace neither handles nor blocks (pid_namespaces(7)). docker's own init (`--init`) blocks them all to
+    pass them on. inits: the signal's name by process; "" is TERM.
     """
     files = [f"/proc/{pid}/status" for pid in inits]
     return Probe(("grep", "-HE", "^Sig(Blk|Cgt):", *files), lambda code, out, err: _deaf(inits, out))

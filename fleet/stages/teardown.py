@@ -109,7 +109,7 @@ def ours(machine: Machine, **labels: str) -> list[Container]:
 
 def remove(machine: Machine, containers: list[Container], *, keep: Collection[str] = ()) -> None:
     """Stop (TERM, then KILL after each container's own stop timeout) and remove. Paused ones are woken first; those
-    that would not hear the signal, as an engine that still starts, are killed at once.
+    that would not hear the signal are killed at once.
 
     keep: names of those that are stopped only.
     """
