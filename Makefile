@@ -40,8 +40,8 @@ test: $(VENV)/.installed-dev ## run all tests; as root those in the lab, too
 	@.ci/test
 
 .PHONY: test-long
-test-long: $(VENV)/.installed-dev ## the tests in the lab that make test leaves out (root, five minutes)
-	@trap .ci/labs-down EXIT; $(VENV)/bin/python -m pytest tests -m long -n 2 --dist worksteal
+test-long: $(VENV)/.installed-dev ## the tests that make test leaves out: long ones in the lab, a real browser (root, five minutes)
+	@.ci/test-long
 
 .PHONY: chaos
 chaos: $(VENV)/.installed-dev ## faults in every stage of a sweep, in the lab, a table of them (root, a quarter of an hour)
